@@ -161,7 +161,7 @@ def optimum(question: Question) -> float | None:
         ]
         return max(values) or None
     if isinstance(objective, MinimizeCost) and objective.exactly:
-        goal = objective.min_throughput_gbps
+        goal = objective.floor_gbps
         least = _least_price(problem.with_goal(goal, goal))
         return None if least is None else usd_per_gbit_to_usd_per_gb(least[0].usd_per_gbit)
     best = math.inf

@@ -917,7 +917,7 @@ def test_without_an_objective_the_plan_has_the_rate_of_the_direct_path(client: C
     default = planner.default_objective(client.grid, A, B)
     assert isinstance(default, MinimizeCost)
     plan = client.plan(JOB)
-    assert plan.throughput_gbps >= default.min_throughput_gbps * (1 - 1e-6)
+    assert plan.throughput_gbps >= default.floor_gbps * (1 - 1e-6)
     assert (plan.src, plan.dst, plan.volume_gb) == (A, B, 10.0)
 
 

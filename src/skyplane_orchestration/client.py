@@ -19,7 +19,13 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
-from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
+from skyplane_orchestration.model.job import (
+    ANY_REGION,
+    VALUE_OF_TIME_USD_PER_HOUR,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
@@ -73,6 +79,7 @@ class Client:
         times: leases of the fleets that it provisions.
         max_active_fleets: highest number of living fleets of the deployment with which a new one
             may start, itself included; see docs/how-to/operate.md. None: no limit.
+        value_of_time_usd_per_hour: of a job without an objective; see `MinimizeCost`.
         stop_at: when its transfers are stopped at the latest. They fail, and a resume or a retry
             continues them. None: never.
         poll_s: longest pause between two polls of a running transfer.
@@ -91,6 +98,7 @@ class Client:
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
         max_active_fleets: int | None = None,
+        value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR,
         stop_at: StopAt | None = None,
         poll_s: float = 1.0,
         clock: Clock | None = None,
@@ -123,6 +131,7 @@ class Client:
             rng,
             lambda: self.grid,
             poll_s,
+            MinimizeCost(value_of_time_usd_per_hour=value_of_time_usd_per_hour),
             stop_at,
             self._learned_grid,
         )
@@ -139,6 +148,11 @@ class Client:
             return grid
         now_unix_s = self._context.clock.wall()
         return with_learned_rates(grid, self._learned_grid, self._credentials, now_unix_s)
+
+    @property
+    def default_objective(self) -> MinimizeCost:
+        """The objective of a job that names none."""
+        return self._context.default_objective
 
     def grid_within_quotas(self, ends: Sequence[str], policy: Policy = ANY_REGION) -> Grid:
         """The grid for plans between these regions, with the quotas of the provisioner's account.

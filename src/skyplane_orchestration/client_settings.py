@@ -14,6 +14,7 @@ from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.job import VALUE_OF_TIME_USD_PER_HOUR
 from skyplane_orchestration.model.location import CLOUDS
 from skyplane_orchestration.provision.provisioner import FleetTimes, require_fleet_limit
 
@@ -57,6 +58,8 @@ MEANINGS: Final = {
     " stall_deadline_s.",
     "start_within_s": "Longest time from provision to transfer, the time in a scheduler's queue"
     " included.",
+    "value_of_time_usd_per_hour": "What an hour is worth, for plans of jobs without an objective:"
+    " they have the least sum of the bill and of the time until the job is done.",
     "lease_s": "Gateways end after this time without contact.",
     "hard_end_s": "Gateways end after this time in any case.",
 }
@@ -83,6 +86,7 @@ class ClientSettings:
     max_active_fleets: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     start_within_s: float = _TIMES.start_within_s
+    value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR
     lease_s: float = _TIMES.lease_s
     hard_end_s: float = _TIMES.hard_end_s
 
@@ -194,6 +198,7 @@ class ClientSettings:
             credentials=sources,
             times=self.times,
             max_active_fleets=self.max_active_fleets,
+            value_of_time_usd_per_hour=self.value_of_time_usd_per_hour,
             stop_at=stop_at,
         )
 

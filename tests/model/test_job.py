@@ -74,10 +74,17 @@ def test_a_job_survives_json(job: TransferJob) -> None:
     assert hash(again) == hash(job)
 
 
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "5", True, [1]])
+def test_time_has_a_value_from_zero(value: Any) -> None:
+    with pytest.raises(ConfigurationInvalid, match="value_of_time_usd_per_hour"):
+        MinimizeCost(value_of_time_usd_per_hour=value)
+
+
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "5", None, True, [1]])
 def test_an_objective_needs_a_number_above_zero(value: Any) -> None:
     for make in (
-        MinimizeCost,
+        # Without a floor it has that of the direct path.
+        lambda v: MinimizeCost(0.0 if v is None else v),
         Deadline,
         lambda v: MaximizeThroughput(max_usd_per_gb=v),
         lambda v: MaximizeThroughput(max_cost_usd=v),

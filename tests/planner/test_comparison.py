@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
 
 S, T, R = "aws:s", "gcp:t", "azure:r"
-PLANS = ["cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n"]
+PLANS = [
+    "knee", "cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n",
+]  # fmt: skip
 TABLE_2 = ("azure:eastus", "aws:ap-northeast-1")
 
 
@@ -166,7 +168,7 @@ def test_the_policy_holds_for_ron_as_well(triangle: Grid) -> None:
 def test_where_no_edge_is_crossed_the_services_alone_are_beside_the_plan(shipped: Grid) -> None:
     for src, dst in (("aws:eu-west-1", "aws:eu-west-1"), ("local:here", "azure:eastus")):
         found = compare(shipped, src, dst, volume_gb=1)
-        assert [way.name for way in found.ways if way.kind == PLAN] == ["cheapest"]
+        assert [way.name for way in found.ways if way.kind == PLAN] == ["knee", "cheapest"]
         assert found.ceiling is None
         assert "direct path" not in found.way("cheapest").notes[0]
         assert found.to_dict()["ceiling"] is None

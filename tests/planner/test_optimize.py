@@ -126,6 +126,7 @@ def test_the_objective_stands_in_the_plan(triangle: Grid) -> None:
         "kind": "minimize-cost",
         "min_throughput_gbps": 1.0,
         "exactly": False,
+        "value_of_time_usd_per_hour": 0.0,
     }
     assert TransferPlan.from_dict(answer.to_dict()) == answer
 

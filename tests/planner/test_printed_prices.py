@@ -61,7 +61,7 @@ def test_as_many_instances_as_it_was_printed_for(small_grid: GridOf, count: int)
 )
 def test_a_price_on_the_shipped_grid(shipped: Grid, src: str, dst: str) -> None:
     limits = Limits(instance_limit=8)
-    goal = 8 * default_objective(shipped, src, dst, limits).min_throughput_gbps
+    goal = 8 * default_objective(shipped, src, dst, limits).floor_gbps
     first = printed(plan(shipped, src, dst, MinimizeCost(goal, exactly=True), limits=limits))
     again = plan(shipped, src, dst, MaximizeThroughput(first.cost.usd_per_gb), limits=limits)
     assert_kept(first, again, shipped, limits)

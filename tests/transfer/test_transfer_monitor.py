@@ -28,7 +28,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import Policy
+from skyplane_orchestration.model.job import MinimizeCost, Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -141,6 +141,7 @@ def monitor_of(
         random.Random(1),
         lambda: cast(Any, None),
         1.5,
+        MinimizeCost(),
         stop_at,
     )
     return Monitor(

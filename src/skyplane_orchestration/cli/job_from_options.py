@@ -78,6 +78,7 @@ def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
 def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     """The job of a subcommand that copies, with more of its fields. Raises ConfigurationInvalid."""
     given = fields_from(TransferJob, options)
+    given.pop("objective", None)  # The option is a word of `chosen_objective`.
     for name in ("max_delete", "allow_unmatched_patterns"):
         if given.get(name) and not given["delete"]:
             raise ConfigurationInvalid(Text(FieldName(name), " needs ", FieldName("delete")))

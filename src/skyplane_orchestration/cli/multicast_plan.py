@@ -44,14 +44,13 @@ def make_plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
 
 def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPlan:
     from skyplane_orchestration import planner
+    from skyplane_orchestration.model.job import MinimizeCost
 
     require_plain_regions(options)
     request = planner_options.request_from(options, client.grid.tags)
     destinations = (options.dst, *options.further)
     grid = client.grid_within_quotas((options.src, *destinations), request["policy"])
-    objective = planner_options.objective_from(options) or planner.default_multicast_objective(
-        grid, options.src, destinations, request["limits"]
-    )
+    objective = planner_options.objective_from(options) or MinimizeCost()
     return planner.multicast_plan(grid, options.src, destinations, objective, **request)
 
 

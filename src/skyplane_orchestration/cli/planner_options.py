@@ -19,6 +19,7 @@ from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
+    VALUE_OF_TIME_USD_PER_HOUR,
     Limits,
     Objective,
     Policy,
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def add_objective(
     parser: Parser,
-    what: str = "at most one; default: the cheapest plan at the rate of the direct path",
+    what: str = "at most one",
 ) -> None:
     group = parser.add_argument_group("objective", what)
     add_fields(
@@ -44,6 +45,15 @@ def add_objective(
         max_usd_per_gb="Y the fastest plan for at most Y USD per GB",
         max_cost_usd="Z the fastest plan for at most Z USD in total",
         deadline_s="S the cheapest plan that ends within S seconds, start of the gateways included",
+    )
+    add_fields(
+        group,
+        chosen_objective,
+        objective="without any other: knee, the least sum of the bill and of the time, or"
+        " cheapest, the cheapest plan at the rate of the direct path",
+        value_of_time_usd_per_hour="V what an hour until the end is worth to the knee, or with"
+        f" --min-throughput-gbps (default: {VALUE_OF_TIME_USD_PER_HOUR:g}; with"
+        " --min-throughput-gbps 0)",
     )
     add_flags(
         group,

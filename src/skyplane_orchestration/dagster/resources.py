@@ -53,6 +53,7 @@ class SkyplaneResource(
     max_active_fleets: int | None = _setting("max_active_fleets", ge=1)
     gateway_settings: dict[str, Any] = _setting("gateway_settings")
     start_within_s: float = _setting("start_within_s", gt=0)
+    value_of_time_usd_per_hour: float = _setting("value_of_time_usd_per_hour", ge=0)
     lease_s: float = _setting("lease_s", gt=0)
     hard_end_s: float = _setting("hard_end_s", gt=0)
 

@@ -31,13 +31,14 @@ def flat_fields() -> dict[str, tuple[Any, Any]]:
     """The plain names -> type and default, which is None where there is none."""
     hints = get_type_hints(chosen_objective)
     defaults = chosen_objective.__kwdefaults__ or {}
-    found = {name: (hints[name], defaults[name]) for name in OBJECTIVE_NAMES}
+    found: dict[str, tuple[Any, Any]] = {}
     for end in ("source", "destination"):
         place = _fields_of(Location)
         found |= {f"{end}_{name}": place[field] for field, name in _LOCATION.items()}
     for kind in (TransferJob, Policy, Limits):
         found |= _fields_of(kind)
-    return {name: one for name, one in found.items() if name not in _MADE}
+    found = {name: one for name, one in found.items() if name not in _MADE}
+    return {name: (hints[name], defaults[name]) for name in OBJECTIVE_NAMES} | found
 
 
 def _fields_of(kind: type[Any]) -> dict[str, tuple[Any, Any]]:

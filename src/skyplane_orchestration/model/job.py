@@ -6,6 +6,7 @@ Plain data, for files, XCom and templates; needs no cloud. Rules about objects a
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -25,6 +26,7 @@ from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, Delete
 from skyplane_orchestration.model.job_checks import check_delete, check_metadata, check_move
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
 from skyplane_orchestration.model.written_attributes import written_attributes
+from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
 
 SCHEMA_VERSION: Final = 1
 
@@ -64,22 +66,46 @@ def require_at_least(name: str, value: int | None, least: int, what: str = "") -
         raise ConfigurationInvalid(where + f" must be a whole number from {least}, not {value!r}")
 
 
+def require_not_negative(name: str, value: float) -> None:
+    """Raise ConfigurationInvalid for a number below zero, or one that is infinite."""
+    if not 0 <= value < math.inf:
+        where = Text(FieldName(name))
+        raise ConfigurationInvalid(where + f" must be a number from zero, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class MinimizeCost:
     """The cheapest plan that reaches a throughput floor (paper section 5.1).
 
     Args:
-        min_throughput_gbps: the floor in Gbit/s.
+        min_throughput_gbps: the floor in Gbit/s; None for the rate of the direct path with one
+            instance.
         exactly: plan at the floor itself, as the paper's equation 4a does. Otherwise
             a faster plan is taken when it is cheaper per GB.
+        value_of_time_usd_per_hour: the price of the time until the job is done, provisioning
+            included. The plan has the least sum of its bill and of that.
     """
 
-    min_throughput_gbps: float
+    min_throughput_gbps: float | None = None
     exactly: bool = False
+    value_of_time_usd_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
         check(self)
         require_positive("min_throughput_gbps", self.min_throughput_gbps)
+        require_not_negative("value_of_time_usd_per_hour", self.value_of_time_usd_per_hour)
+        if self.exactly and self.min_throughput_gbps is None:
+            raise ConfigurationInvalid.about("{exactly} needs {min_throughput_gbps}")
+
+    @property
+    def floor_gbps(self) -> float:
+        """The floor; 0 where it is not known yet."""
+        return self.min_throughput_gbps or 0.0
+
+    @property
+    def time_usd_per_s(self) -> float:
+        """The value of time in USD per second."""
+        return usd_per_hour_to_usd_per_s(self.value_of_time_usd_per_hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +135,11 @@ class Deadline:
 
 
 Objective = MinimizeCost | MaximizeThroughput | Deadline
+
+#: The price of time where no objective is given.
+VALUE_OF_TIME_USD_PER_HOUR: Final = 1.0
+#: The objective of a job that names none: the least sum of the bill and of the time.
+DEFAULT_OBJECTIVE: Final = MinimizeCost(value_of_time_usd_per_hour=VALUE_OF_TIME_USD_PER_HOUR)
 
 _OBJECTIVES: Final[dict[str, type[MinimizeCost | MaximizeThroughput | Deadline]]] = {
     "minimize-cost": MinimizeCost,
@@ -310,8 +341,8 @@ class TransferJob(JobOptions):
     """A request to copy objects from `source` to `destination`, by its `JobOptions`.
 
     Args:
-        objective: None asks for the cheapest plan at the rate of the direct path
-            with one instance at each end.
+        objective: None asks for the least sum of the bill and of the time, at the value of time
+            of the client; see `MinimizeCost`.
         move: delete each object at the source once its copy is verified and the whole has
             ended well; see docs/how-to/move.md.
         volume_gb, objects: planning figures; taken from a listing when None.

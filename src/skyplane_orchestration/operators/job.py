@@ -35,11 +35,14 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, conflict and the other fields of `TransferJob`: see there. A template
             of a time, size or rate that renders to an empty text means no bound.
+        objective: without one of the next: `knee`, the plan with the least sum of its bill and of
+            the time until the end, or `cheapest`, the cheapest at the rate of the direct path.
+        value_of_time_usd_per_hour: what an hour until the end is worth to the knee, or with
+            `min_throughput_gbps`; without it, what the connection says.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
-        deadline_s: the cheapest plan that ends within this time. Default of the four: the
-            cheapest plan at the rate of the direct path.
+        deadline_s: the cheapest plan that ends within this time.
         allow_regions, exclude_regions: globs of the regions that may and may not relay.
         max_job_usd: highest total cost. A plan that costs more is refused, and a transfer
             that has cost so much is stopped; the task fails without a retry.

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
+from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
@@ -17,11 +19,12 @@ from skyplane_orchestration.model.job import (
     NO_LIMITS,
     Limits,
     MinimizeCost,
+    Objective,
     Policy,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner import infeasibility
-from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest, assemble
 from skyplane_orchestration.planner.constraint_names import NO_ROUTE
 from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
@@ -32,7 +35,7 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import is_single_region
 
 #: The default floor within one region, where no path gives a rate.
-_RATE_WITHOUT_EDGES_GBPS = 1.0
+_RATE_WITHOUT_EDGES_GBPS: Final = 1.0
 
 
 def direct(
@@ -125,6 +128,22 @@ def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS
         stores = (limits.source_read_gbps, limits.destination_write_gbps)
         return MinimizeCost(min((_RATE_WITHOUT_EDGES_GBPS, *(rate for rate in stores if rate))))
     return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
+
+
+def with_floor(grid: Grid, src: str, dst: str, objective: Objective, limits: Limits) -> Objective:
+    """The objective, with the floor of `default_objective` where it has none.
+
+    Where no direct path is known, any rate will do. Raises UnknownRegion and PlanInfeasible.
+    """
+    if not isinstance(objective, MinimizeCost) or objective.min_throughput_gbps is not None:
+        return objective
+    try:
+        floor = default_objective(grid, src, dst, limits).floor_gbps
+    except PlanInfeasible as error:
+        if error.binding != (NO_ROUTE,):
+            raise
+        floor = LEAST_GBPS
+    return replace(objective, min_throughput_gbps=floor)
 
 
 def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -36,6 +36,9 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
 from skyplane_orchestration.planner.transfer_time import Bound, ObjectWork
 from skyplane_orchestration.units import gb_to_gbit
+
+#: The lowest rate of any plan: slower flows are within the solver's tolerance.
+LEAST_GBPS: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ def longest_s(objective: Objective, volume_gb: float | None) -> float | None:
     """The longest that a transfer of this objective may take, in seconds; None if unbounded."""
     if not volume_gb:
         return None
-    if isinstance(objective, MinimizeCost) and objective.min_throughput_gbps > 0:
-        return gb_to_gbit(volume_gb) / objective.min_throughput_gbps
+    if isinstance(objective, MinimizeCost) and objective.floor_gbps > 0:
+        return gb_to_gbit(volume_gb) / objective.floor_gbps
     return objective.seconds if isinstance(objective, Deadline) else None
 
 

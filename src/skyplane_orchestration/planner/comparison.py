@@ -16,6 +16,7 @@ from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
+    VALUE_OF_TIME_USD_PER_HOUR,
     Deadline,
     Limits,
     MaximizeThroughput,
@@ -26,8 +27,8 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
-from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import plan
 from skyplane_orchestration.planner.pricing.transfer_services import ServiceQuote, quote_services
 from skyplane_orchestration.planner.single_region import is_single_region
@@ -55,8 +56,8 @@ class Way:
     """One row of a comparison: a plan, or the price of a service.
 
     Attributes:
-        name: `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`, `ron_n`,
-            or the name of a service.
+        name: `knee`, `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`,
+            `ron_n`, or the name of a service.
         title: the same for people.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
         egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None where
@@ -149,10 +150,12 @@ def compare(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
+    value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR,
 ) -> Comparison:
     """Every plan and service from one region tag to another, side by side.
 
-    Plans: the cheapest at the goal, the fastest under a ceiling, and the fastest at any price.
+    Plans: the one with the least sum of bill and time (the knee), the cheapest at the goal, the
+    fastest under a ceiling, and the fastest at any price.
     Baselines: the direct path and the best single relay (RON, which ignores prices), with one
     instance per region and with as many as the limits allow. Services: the prices of DataSync,
     Storage Transfer Service and AzCopy, or why they do not serve the route.
@@ -162,6 +165,7 @@ def compare(
             the direct path with one instance. The default ceiling is `MORE_MONEY` times the cost of
             the cheapest plan: the total where the volume is known, else per GB.
         policy: regions that may relay, in the plans and in RON.
+        value_of_time_usd_per_hour: of the knee, unless the objective has one.
 
     Raises what `plan` raises for the objective. Other rows state their reason instead.
     """
@@ -179,6 +183,10 @@ def compare(
     goal, words = _goal(grid, src, dst, objective, limits)
     cheapest = plan_for(goal)
     ways, ceiling = [_way("cheapest", "cheapest", cheapest, words)], None
+    if isinstance(goal, MinimizeCost) and not goal.exactly:
+        timed = replace(goal, value_of_time_usd_per_hour=value_of_time_usd_per_hour)
+        price = f"an hour until the end counts as {value_of_time_usd_per_hour:g} USD"
+        ways.insert(0, _way("knee", "knee", _planned(plan_for, timed), price))
     if cheapest.edges:
         ceiling, price = _ceiling(objective, cheapest)
         limited = plan_for(ceiling) if ceiling is objective else _planned(plan_for, ceiling)
@@ -211,14 +219,15 @@ def _goal(
     """The objective of the cheapest plan, and the same in words."""
     if isinstance(objective, Deadline):
         return objective, f"within {objective.seconds:g} s, provisioning included"
-    if isinstance(objective, MinimizeCost):
+    if isinstance(objective, MinimizeCost) and objective.min_throughput_gbps is not None:
         least = "exactly" if objective.exactly else "at least"
-        return objective, f"{least} {objective.min_throughput_gbps:g} Gbit/s"
+        goal = replace(objective, value_of_time_usd_per_hour=0.0)
+        return goal, f"{least} {objective.floor_gbps:g} Gbit/s"
     try:
         goal = default_objective(grid, src, dst, limits)
     except PlanInfeasible:
         return MinimizeCost(LEAST_GBPS), "at any rate: there is no direct path to take one from"
-    rate = f"at least {goal.min_throughput_gbps:.4g} Gbit/s"
+    rate = f"at least {goal.floor_gbps:.4g} Gbit/s"
     if is_single_region(grid, src, dst):
         return goal, rate
     return goal, f"{rate}, the rate of the direct path with one instance"

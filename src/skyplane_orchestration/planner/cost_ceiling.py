@@ -174,7 +174,7 @@ def _fastest_rate(
         searched = problem.with_regions(regions).with_goal(known, most)
         proven = known
         try:
-            found = best_rate(searched, bill, is_fastest=True)
+            found = best_rate(searched, bill, "fastest")
         except SolverFailed:
             found, proven = None, most
         if found is not None:

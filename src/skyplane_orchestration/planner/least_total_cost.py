@@ -35,6 +35,7 @@ from skyplane_orchestration.planner.total_bounds import (
     priced_at,
     rate_with_others,
 )
+from skyplane_orchestration.units import gb_to_gbit
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
@@ -56,12 +57,15 @@ class Candidate:
         usd_per_gb: (4a).
         total_usd: all cost items of the job; None without a volume.
         wait_s: seconds until its gateways respond.
+        done_s: seconds until the job is done, its wait included; without a volume those of one GB,
+            without a wait.
     """
 
     overlay: Overlay
     usd_per_gb: float
     total_usd: float | None
     wait_s: float
+    done_s: float
 
     @property
     def gbps(self) -> float:
@@ -71,6 +75,11 @@ class Candidate:
     def usd(self) -> float:
         """The total; infinite without a volume."""
         return math.inf if self.total_usd is None else self.total_usd
+
+    def usd_with_time(self, time_usd_per_s: float) -> float:
+        """The total and the value of its time in USD; those of one GB without a volume."""
+        usd = self.usd_per_gb if self.total_usd is None else self.total_usd
+        return usd + time_usd_per_s * self.done_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,15 +109,21 @@ def candidate_from(
 def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
     """An overlay with its price; arguments as for `candidate_from`."""
     own_wait_s = request.wait_s(overlay.instances)
+    billed_wait_s = own_wait_s if wait_s is None else wait_s
     cost = plan_cost.itemised(
         plan_cost.egress_usd_per_gb(request.grid, overlay),
         overlay,
         request.volume_gb or None,
         request.requests_usd,
-        own_wait_s if wait_s is None else wait_s,
+        billed_wait_s,
         request.transfer_s_of(overlay),
     )
-    return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s)
+    transfer_s = request.transfer_s_of(overlay)
+    if transfer_s:
+        done_s = billed_wait_s + transfer_s
+    else:
+        done_s = gb_to_gbit(1.0) / overlay.throughput_gbps
+    return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s, done_s)
 
 
 def provision_waits(problem: PlanProblem) -> list[float]:
@@ -133,7 +148,8 @@ def best_over_waits(problem: PlanProblem, solve: Solve) -> BoundedCandidate | No
     found = [one for one in tried if one is not None]
     if not found:
         return None
-    best = min(found, key=lambda one: one.candidate.usd)
+    time_usd_per_s = problem.time_usd_per_s
+    best = min(found, key=lambda one: one.candidate.usd_with_time(time_usd_per_s))
     return BoundedCandidate(best.candidate, max(free.bound, min(one.bound for one in found)))
 
 
@@ -145,23 +161,29 @@ def least_total(
 ) -> BoundedCandidate | None:
     """The plan with the least total at any rate from the goal up; None when infeasible.
 
-    Every plan is billed for `wait_s`. The bound is in USD.
+    Every plan is billed for `wait_s`. The total and its bound, in USD, have the value of time.
     """
     at_goal = cheapest(priced_at(request, problem, problem.goal_gbps, wait_s), exactly=False)
     if at_goal is None:
         return None
+    waiting_usd = problem.time_usd_per_s * wait_s
+
+    def usd(candidate: Candidate) -> float:
+        return candidate.usd_with_time(problem.time_usd_per_s) - waiting_usd
+
     bound = request.total_usd(at_goal.bound)
     best = candidate_from(request, at_goal.solution, wait_s)
-    if not _is_near(best, bound):
-        bound = max(bound, bound_on_total(request, problem, wait_s, best.usd))
-    if _is_near(best, bound):
-        return BoundedCandidate(best, min(best.usd, bound))
+    if not _is_near(usd(best), bound):
+        bound = max(bound, bound_on_total(request, problem, wait_s, usd(best)))
+    if _is_near(usd(best), bound):
+        return BoundedCandidate(best, min(usd(best), bound) + waiting_usd)
     # At the rate that the program of the total finds, the overhead is known.
     searched = on_regions_of(problem, at_goal)
-    most = request.usd_per_gbit(best.usd) * (1 + _ROOM)
+    most = request.usd_per_gbit(usd(best)) * (1 + _ROOM)
     bill = Bill(request.volume_gbit, wait_s, most, least_s=request.object_bound().seconds)
+    below = _rates_below(request, searched, usd(best), wait_s)
     try:
-        found = best_rate(_rates_below(request, searched, best.usd, wait_s), bill, is_fastest=False)
+        found = best_rate(below, bill, "least")
     except SolverFailed:
         found = None
     if found is not None:
@@ -170,15 +192,15 @@ def least_total(
         cheapest_there = cheapest(at_rate, exactly=True)
         if cheapest_there is not None:
             candidate = candidate_from(request, cheapest_there.solution, wait_s)
-            best = min(best, candidate, key=lambda one: one.usd)
+            best = min(best, candidate, key=usd)
         proven = request.total_usd(found.bound)
         if searched.region_count < problem.region_count:
-            least = best.usd * (1 - _NEAR_BELOW)
+            least = usd(best) * (1 - _NEAR_BELOW)
             known = np.isin(problem.tags, searched.tags)
             affordable = _is_affordable_with_others(request, problem, least, wait_s, known)
             proven = 0.0 if affordable else min(proven, least)
         bound = max(bound, proven)
-    return BoundedCandidate(best, min(best.usd, bound))
+    return BoundedCandidate(best, min(usd(best), bound) + waiting_usd)
 
 
 def _is_affordable_with_others(
@@ -208,16 +230,18 @@ def _rates_below(
     request: PlanRequest, problem: PlanProblem, usd: float, wait_s: float
 ) -> PlanProblem:
     """The problem without rates so low that the ends alone cost more than a total."""
-    ends_usd_per_s = sum(
+    ends_usd_per_s = problem.time_usd_per_s + sum(
         float(problem.usd_per_s[problem.option_region == end].min()) for end in problem.ends
     )
     egress = float(problem.usd_per_gbit[problem.tail == problem.src].min())
     left_usd = request.volume_gbit * max(request.usd_per_gbit(usd) * (1 + _ROOM) - egress, 0.0)
+    # The value of the time of the wait is not part of the total here.
+    left_usd += problem.time_usd_per_s * wait_s
     longest_s = left_usd / ends_usd_per_s - wait_s if ends_usd_per_s > 0 else math.inf
     least = request.volume_gbit / longest_s if longest_s > 0 else problem.most_gbps
     goal = min(max(problem.goal_gbps, least), problem.most_gbps)
     return problem.with_goal(goal, problem.most_gbps)
 
 
-def _is_near(best: Candidate, bound_usd: float) -> bool:
-    return bound_usd >= best.usd * (1 - OPTIMAL_GAP)
+def _is_near(usd: float, bound_usd: float) -> bool:
+    return bound_usd >= usd * (1 - OPTIMAL_GAP)

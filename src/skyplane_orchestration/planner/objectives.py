@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
@@ -14,7 +15,7 @@ from skyplane_orchestration.model.job import (
     Objective,
 )
 from skyplane_orchestration.planner import infeasibility, least_total_cost
-from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
@@ -22,13 +23,12 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
 )
 from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
+from skyplane_orchestration.planner.fewest_instances import with_fewest_instances
 from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, Candidate, is_within
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
-#: The lowest rate of any plan: slower flows are within the solver's tolerance.
-LEAST_GBPS: Final = 1e-3
 #: The floor of the search for the cheapest price at any rate.
 ANY_RATE_GBPS: Final = 0.1
 #: Makes the rate of a deadline larger than the rounding of its seconds.
@@ -40,7 +40,7 @@ _BELOW_LARGEST: Final = 1 + 1e-6
 def least_gbps(objective: Objective) -> float:
     """The lowest rate that meets the objective, before any wait for gateways."""
     if isinstance(objective, MinimizeCost):
-        return max(objective.min_throughput_gbps, LEAST_GBPS)
+        return max(objective.floor_gbps, LEAST_GBPS)
     return ANY_RATE_GBPS if isinstance(objective, MaximizeThroughput) else LEAST_GBPS
 
 
@@ -55,13 +55,17 @@ def least_gbps_after(objective: Objective, request: PlanRequest, wait_s: float) 
 
 
 def objective_value(objective: Objective, candidate: Candidate) -> float:
-    """What the objective optimises: Gbit/s, USD per GB (4a), or USD of the job."""
+    """What the objective optimises: Gbit/s, USD per GB (4a), or USD of the job.
+
+    USD have the value of time.
+    """
     if isinstance(objective, MaximizeThroughput):
         return candidate.gbps
-    is_exact = isinstance(objective, MinimizeCost) and objective.exactly
-    if is_exact or candidate.total_usd is None:
-        return candidate.usd_per_gb
-    return candidate.total_usd
+    if isinstance(objective, MinimizeCost):
+        if objective.exactly:
+            return candidate.usd_per_gb
+        return candidate.usd_with_time(objective.time_usd_per_s)
+    return candidate.usd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +88,8 @@ class ObjectiveSearch:
         """
         if isinstance(objective, MaximizeThroughput):
             return self._fastest(objective)
+        if isinstance(objective, MinimizeCost) and objective.time_usd_per_s:
+            return self._least_with_time(objective)
         if isinstance(objective, MinimizeCost) and (
             objective.exactly or not self.request.volume_gb
         ):
@@ -128,13 +134,38 @@ class ObjectiveSearch:
 
     # -- least cost
 
+    def _least_with_time(self, objective: MinimizeCost) -> BoundedCandidate:
+        """The least sum of the bill and the value of time, with few instances.
+
+        Where the policy forbids its bill: the fastest or the cheapest plan that the policy allows.
+        """
+        timed = replace(
+            self, problem=replace(self.problem, time_usd_per_s=objective.time_usd_per_s)
+        )
+        if self.request.volume_gb and not objective.exactly:
+            found = timed._least_total(objective)
+        else:
+            found = timed._cheapest_per_gb(objective)
+        if self._is_within_policy(found.candidate):
+            best = found.candidate
+            if not objective.exactly:
+                best = with_fewest_instances(self.request, timed.problem, best)
+                if not self._is_within_policy(best):
+                    best = found.candidate
+        else:
+            without_time = replace(objective, value_of_time_usd_per_hour=0.0)
+            least = self.best(without_time).candidate
+            most = self._fastest(MaximizeThroughput(max_cost_usd=self.max_job_usd)).candidate
+            best = min(least, most, key=partial(objective_value, objective))
+        return BoundedCandidate(best, found.bound)
+
     def _cheapest_per_gb(self, objective: MinimizeCost) -> BoundedCandidate:
         """The least (4a); where the policy forbids its total, the least total at the goal."""
         found = cheapest(self.problem, exactly=objective.exactly)
         if found is None:
             raise self._goal_infeasible(self.problem)
         candidate = least_total_cost.candidate_from(self.request, found.solution)
-        if not self._is_within_policy(candidate):
+        if not self._is_within_policy(candidate) and not self.problem.time_usd_per_s:
             least = self._least_total(objective).candidate
             candidate = min(candidate, least, key=lambda one: one.usd)
             self._require_policy(candidate)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
@@ -21,6 +23,7 @@ from skyplane_orchestration.model.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
+from skyplane_orchestration.planner.baselines import with_floor
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
@@ -29,6 +32,10 @@ from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_stat
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
+from skyplane_orchestration.planner.value_of_time import Figures, notes_on_time
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.planner.least_total_cost import Candidate
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +56,8 @@ def plan(
 
     - `MinimizeCost`: the cheapest plan at any rate from the floor up. Without a volume the cost
       is (4a) per GB, with a volume it is the total of the job. `exactly` is (4a) at the floor.
+      With a value of time, the time until the job is done joins the cost. Then fewer instances win
+      where their sum is within `fewest_instances.ROOM`.
     - `Deadline`: the cheapest total that meets the deadline, provisioning included.
     - `MaximizeThroughput`: the fastest plan under the ceiling, then the cheapest at that rate.
 
@@ -67,6 +76,7 @@ def plan(
     """
     require_volume(objective, policy, volume_gb)
     grid = priced_for(grid, policy, volume_gb)
+    objective = with_floor(grid, src, dst, objective, limits, volume_gb, objects)
     counting = counted(grid, objective, volume_gb)
     request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
@@ -136,7 +146,27 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     overlay = candidate.overlay
     if OBJECTS in binding:
         overlay = with_all_connections(overlay)
-    return checked_plan(request, overlay, objective, binding, solver)
+    found = checked_plan(request, overlay, objective, binding, solver)
+    if not isinstance(objective, MinimizeCost) or not objective.time_usd_per_s:
+        return found
+    cheapest = search.best(replace(objective, value_of_time_usd_per_hour=0.0)).candidate
+    return replace(found, notes=(*_notes_on_time(candidate, cheapest), *found.notes))
+
+
+def _notes_on_time(found: Candidate, cheapest: Candidate) -> Iterator[str]:
+    has_volume = found.total_usd is not None
+    return notes_on_time(
+        *(
+            Figures(
+                sum(one.overlay.instances.values()),
+                one.gbps,
+                one.done_s,
+                one.usd if has_volume else one.usd_per_gb,
+            )
+            for one in (found, cheapest)
+        ),
+        has_volume=has_volume,
+    )
 
 
 def checked_plan(
@@ -162,10 +192,15 @@ def _plan_in_single_region(
     started = time.perf_counter()
     region, overlay = best_in_single_region(request, objective, policy.max_job_usd)
     cost = region.cost(overlay)
+    notes: tuple[str, ...] = ()
+    if isinstance(objective, MinimizeCost) and objective.time_usd_per_s:
+        plain = replace(objective, value_of_time_usd_per_hour=0.0)
+        figures = [region.figures(one) for one in (overlay, region.best(plain, policy.max_job_usd))]
+        notes = tuple(notes_on_time(*figures, has_volume=cost.total_usd is not None))
     bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
     if isinstance(objective, MaximizeThroughput):
         bound = overlay.throughput_gbps
-    return assemble(
+    found = assemble(
         request,
         overlay,
         objective=objective_to_dict(objective),
@@ -173,3 +208,4 @@ def _plan_in_single_region(
         solver=SolverReport("optimal", 0.0, bound, time.perf_counter() - started),
         egress_usd_per_gb=region.egress_usd_per_gb,
     )
+    return replace(found, notes=(*notes, *found.notes))

@@ -25,7 +25,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import relative_gap, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
@@ -36,7 +36,6 @@ from skyplane_orchestration.planner.infeasibility import (
     total_ceiling_infeasible,
 )
 from skyplane_orchestration.planner.least_total_cost import candidate_from
-from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import checked_plan, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
@@ -49,7 +48,7 @@ from skyplane_orchestration.planner.solution import (
     Relaxation,
 )
 from skyplane_orchestration.planner.solve import relax, solve_integers
-from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
+from skyplane_orchestration.units import gb_to_gbit, usd_per_gbit_to_usd_per_gb
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +77,18 @@ class Frontier(Sequence[TransferPlan]):
 
     plans: tuple[TransferPlan, ...]
     relaxed: tuple[tuple[float, float], ...]
+
+    def knee(self, objective: MinimizeCost) -> int:
+        """The place of the plan with the least sum of its bill and of its time."""
+
+        def usd(plan: TransferPlan) -> float:
+            cost, done_s = plan.cost, gb_to_gbit(1.0) / plan.throughput_gbps
+            if plan.transfer_s is not None:
+                done_s = plan.transfer_s + plan.provision_s
+            bill = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
+            return bill + objective.time_usd_per_s * done_s
+
+        return min(range(len(self.plans)), key=lambda place: usd(self.plans[place]))
 
     def __len__(self) -> int:
         return len(self.plans)

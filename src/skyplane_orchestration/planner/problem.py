@@ -50,6 +50,7 @@ class PlanProblem:
         most_gbps: the largest throughput of interest; equal to G for `exactly`.
         max_relays: most relay regions, or None.
         read_gbps, write_gbps: limits of the stores at the source and at the destinations.
+        time_usd_per_s: the value of time, which joins the numerator of (4a).
     """
 
     tags: tuple[str, ...]
@@ -72,6 +73,7 @@ class PlanProblem:
     max_relays: int | None = None
     read_gbps: float = np.inf
     write_gbps: float = np.inf
+    time_usd_per_s: float = 0.0
 
     @property
     def dst(self) -> int:

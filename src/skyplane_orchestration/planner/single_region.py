@@ -25,6 +25,8 @@ from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.value_of_time import ROOM, Figures
+from skyplane_orchestration.units import gb_to_gbit
 
 #: Relative difference of rates that counts as none.
 _ROUNDING: Final = 1e-9
@@ -61,8 +63,8 @@ def best_in_single_region(
         except PlanInfeasible as error:
             refused.append(error)
             continue
-        cost = region.cost(overlay)
-        price = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
+        time_usd_per_s = objective.time_usd_per_s if isinstance(objective, MinimizeCost) else 0.0
+        price = region.usd_with_time(overlay, time_usd_per_s)
         if isinstance(objective, MaximizeThroughput):
             rank = (-overlay.throughput_gbps, price)
         else:
@@ -124,6 +126,8 @@ class SingleRegion:
             raise self._floor_infeasible(objective, floor)
         count = self._instances_for(floor)
         is_exact = isinstance(objective, MinimizeCost) and objective.exactly
+        if isinstance(objective, MinimizeCost) and not is_exact:
+            count = self._least_with_time(objective.time_usd_per_s, count, max_job_usd)
         found = self.overlay(count, floor if is_exact else None)
         total = self.cost(found).total_usd
         if max_job_usd is not None and total is not None and total > max_job_usd:
@@ -147,6 +151,15 @@ class SingleRegion:
             self._request.transfer_s_of(overlay),
         )
 
+    def figures(self, overlay: Overlay) -> Figures:
+        """The overlay in the figures of a note."""
+        return Figures(
+            overlay.instances[self.tag],
+            overlay.throughput_gbps,
+            self.done_s(overlay),
+            self.usd_with_time(overlay, 0.0),
+        )
+
     def binding(self, overlay: Overlay) -> tuple[str, ...]:
         """The limits that prevent more throughput: the objects, a store at an end, the quota."""
         if overlay.throughput_gbps >= self._objects_gbps * (1 - _ROUNDING):
@@ -157,6 +170,40 @@ class SingleRegion:
             return (f"{self._quota.name} {self.tag}",)
         return ()
 
+    def usd_with_time(self, overlay: Overlay, time_usd_per_s: float) -> float:
+        """The total and the value of its time; those of one GB without a volume."""
+        cost = self.cost(overlay)
+        usd = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
+        return usd + time_usd_per_s * self.done_s(overlay)
+
+    def done_s(self, overlay: Overlay) -> float:
+        """Seconds until the job is done, its wait included; of one GB without a volume."""
+        transfer_s = gb_to_gbit(self._request.volume_gb or 1.0) / overlay.throughput_gbps
+        return transfer_s + (self._wait_s if self._request.volume_gb else 0.0)
+
+    def _least_with_time(self, time_usd_per_s: float, least: int, max_job_usd: float | None) -> int:
+        """The fewest instances from `least` up with about the least sum of bill and time.
+
+        Gateways on this machine share its processors: more of them save no time.
+        """
+        if not time_usd_per_s or is_off_grid(self._request.grid, self.tag):
+            return least
+        counts = range(least, min(self._quota.instances, self._instances_for(self.most_gbps)) + 1)
+        sums: dict[int, float] = {}
+        for count in counts:
+            overlay = self.overlay(count)
+            total = self.cost(overlay).total_usd
+            if max_job_usd is None or total is None or total <= max_job_usd:
+                sums[count] = self.usd_with_time(overlay, time_usd_per_s)
+        if not sums:
+            return least
+        best = self.overlay(min(sums, key=lambda count: sums[count]))
+        cost = self.cost(best)
+        decided = time_usd_per_s * self.done_s(best)
+        decided += (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
+        most = min(sums.values()) + ROOM * decided
+        return min(count for count, usd in sums.items() if usd <= most)
+
     def _instances_for(self, gbps: float) -> int:
         return max(1, math.ceil(gbps / self._instance_gbps - _ROUNDING))
 
@@ -166,7 +213,7 @@ class SingleRegion:
 
     def _floor_gbps(self, objective: MinimizeCost | Deadline) -> float:
         if isinstance(objective, MinimizeCost):
-            return objective.min_throughput_gbps
+            return objective.floor_gbps
         left_s = objective.seconds - self._wait_s
         if left_s <= 0:
             return math.inf

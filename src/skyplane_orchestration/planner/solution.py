@@ -66,8 +66,8 @@ class IntegerSolution:
 
     @property
     def usd_per_s(self) -> float:
-        """Egress and instances, USD per second of transfer."""
-        return float(
+        """Egress, instances, and the value of time, USD per second of transfer."""
+        return self.problem.time_usd_per_s + float(
             self.flow_gbps @ self.problem.usd_per_gbit + self.instances @ self.problem.usd_per_s
         )
 

@@ -130,7 +130,11 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
     at_low = problem.with_goal(low, low).with_overhead(factor[problem.option_region])
     cut = end_instances(at_low, least * low / problem.most_gbps)
     relaxed = relax(at_low, cost_per_second(at_low), extra=[cut])
-    return None if relaxed is None else float(request.total_usd(relaxed.objective / low + boot))
+    if relaxed is None:
+        return None
+    # Time costs least at the highest rate.
+    boot += problem.time_usd_per_s / problem.most_gbps
+    return float(request.total_usd(relaxed.objective / low + boot))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,7 +223,7 @@ def _rate_with_one(
     goal, most = problem.goal_gbps, problem.most_gbps
     parts = min(max(math.ceil(math.log(most / goal) / _PART), 1), _MOST_PARTS)
     for low, high in reversed(list(pairwise(np.geomspace(goal, most, parts + 1).tolist()))):
-        usd = cost_with_one_relay(
+        usd = problem.time_usd_per_s / high + cost_with_one_relay(
             problem.with_goal(low, high), priced_at(request, problem, high, wait_s).usd_per_s / high
         )
         least = least_of(np.where(others & (usd <= usd_per_gbit), usd, math.inf), MOST_RELAYS)
@@ -339,7 +343,7 @@ def least_bill(
     left = most - relaxed.objective
     priced = priced_at(request, problem, problem.goal_gbps, wait_s)
     plain, whole = (float(relaxed.instances @ p.usd_per_s) for p in (problem, priced))
-    paid = float(relaxed.flow_gbps @ problem.usd_per_gbit) + plain
+    paid = float(relaxed.flow_gbps @ problem.usd_per_gbit) + plain + problem.time_usd_per_s
     more = usd_per_gbit * relaxed.throughput_gbps - paid
     affords = problem.goal_gbps * more / (whole - plain) if whole > plain else math.inf
     return LeastBill(relaxed, left, left >= -usd_per_gbit * CEILING_SLACK_GBPS, affords)
@@ -366,7 +370,7 @@ def _bill(
     least = least_instances(problem) * (factor - 1)
     more = float(sum(_least_price(problem, end) * least[end] for end in problem.ends))
     cost[columns_of(problem).throughput] = more / low - usd_per_gbit
-    return cost, more
+    return cost, more - problem.time_usd_per_s
 
 
 def least_in(name: str, problem: PlanProblem, regions: Mask, count: float) -> RowBlock:

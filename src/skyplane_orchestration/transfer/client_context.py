@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import MinimizeCost
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.fleets import Fleets
 
@@ -32,6 +33,7 @@ class ClientContext:
         grid: loads the grid on its first call.
         poll_s: longest pause between two polls of a running transfer, in seconds.
         learned_grid: where ended transfers leave the rates of their edges; None: nowhere.
+        default_objective: of a job that names none.
     """
 
     identity: RunIdentity
@@ -41,6 +43,7 @@ class ClientContext:
     rng: random.Random
     grid: Callable[[], Grid]
     poll_s: float
+    default_objective: MinimizeCost
     stop_at: StopAt | None = None
     learned_grid: str | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Unpack
 
 from skyplane_gateway.common.objects import ObjectInfo
@@ -161,9 +162,12 @@ class JobRun:
     ) -> TransferPlan:
         """See `Client.plan`."""
         context = self._context
+        job = self._job
+        if job.objective is None:
+            job = replace(job, objective=context.default_objective)
         return planning.plan_job(
             context.grid(),
-            self._job,
+            job,
             context.credentials,
             context.fleets.provisioner,
             self._listing,

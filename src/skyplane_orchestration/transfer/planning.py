@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.job import (
+    DEFAULT_OBJECTIVE,
     Limits,
     MinimizeCost,
     Policy,
@@ -125,7 +126,7 @@ def plan_job(
         plan = planner.plan(
             grid,
             *ends,
-            job.objective or planner.default_objective(grid, *ends, limits),
+            job.objective or DEFAULT_OBJECTIVE,
             volume_gb=job.volume_gb,
             objects=job.objects,
             limits=limits,
@@ -226,11 +227,11 @@ def _limits_of(job: TransferJob) -> Limits:
     if job.bytes_per_s is None:
         return job.limits
     rate = max(gbps_of(job.bytes_per_s, 1.0), _LEAST_GBPS)
-    if isinstance(job.objective, MinimizeCost) and job.objective.min_throughput_gbps > rate:
+    if isinstance(job.objective, MinimizeCost) and job.objective.floor_gbps > rate:
         raise ConfigurationInvalid.about(
             "{min_throughput_gbps} {floor:g} is more than {bwlimit} {given} allows "
             "({rate:.3g} Gbit/s); change one",
-            floor=job.objective.min_throughput_gbps,
+            floor=job.objective.floor_gbps,
             given=job.bwlimit,
             rate=gbps_of(job.bytes_per_s, 1.0),
         )
@@ -252,14 +253,11 @@ def plan_job_to_all(
     destinations = [one.destination.region for one in (job, *others)]
     source = job.source.region
     grid = within_quotas(grid, provisioner, (source, *destinations), job.policy)
-    objective = job.objective or planner.default_multicast_objective(
-        grid, source, destinations, job.limits
-    )
     plan = planner.multicast_plan(
         grid,
         source,
         destinations,
-        objective,
+        job.objective or MinimizeCost(),
         volume_gb=job.volume_gb,
         objects=job.objects,
         limits=job.limits,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
-PLANS = ["cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n"]
+PLANS = [
+    "knee", "cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n",
+]  # fmt: skip
 
 
 def ways_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -55,8 +57,8 @@ def test_the_text_has_every_way_and_its_reason(capsys: pytest.CaptureFixture[str
     header, *rows = output.out.splitlines()
     for column in ("Gbit/s", "time", "egress", "instances", "requests", "service", "total"):
         assert column in header
-    assert {len(row) for row in rows[:7]} == {len(header)}
-    assert rows[0].split()[0] == "cheapest"
+    assert {len(row) for row in rows[:8]} == {len(header)}
+    assert [row.split()[0] for row in rows[:2]] == ["knee", "cheapest"]
     for words in (
         "direct, 8 instances",
         "RON, 1 instance",
@@ -87,13 +89,13 @@ def test_a_narrow_terminal_gets_two_tables_with_all_values(
     assert items.split("\n")[0].split() == ["way", "egress", "instances", "requests", "service"]
     for block in (what, items):
         rows = block.split("\n")
-        assert len(rows) == 12
+        assert len(rows) == 13
         assert not any("…" in row for row in rows)
 
 
 def test_inside_one_region_the_services_alone_are_beside_the_plan(run_json: RunJson) -> None:
     ways = ways_of(run_json("compare", SRC, SRC))
-    assert [name for name, way in ways.items() if way["kind"] == "plan"] == ["cheapest"]
+    assert [name for name, way in ways.items() if way["kind"] == "plan"] == ["knee", "cheapest"]
 
 
 def test_a_file_is_in_no_cloud(run_json: RunJson, tmp_path: Path) -> None:

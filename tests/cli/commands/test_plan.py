@@ -27,6 +27,7 @@ def test_the_json_is_the_plan_itself(run_json: RunJson) -> None:
         "kind": "minimize-cost",
         "min_throughput_gbps": 10.0,
         "exactly": False,
+        "value_of_time_usd_per_hour": 0.0,
     }
 
 

@@ -83,7 +83,8 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     else:
         require_plain_regions(options)
     grid = client.grid_within_quotas((src, dst), request["policy"])
-    found = planner.compare(grid, src, dst, objective, **request)
+    hourly = client.default_objective.value_of_time_usd_per_hour
+    found = planner.compare(grid, src, dst, objective, value_of_time_usd_per_hour=hourly, **request)
     return replace(found, notes=(*found.notes, *notes))
 
 

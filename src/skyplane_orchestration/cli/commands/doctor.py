@@ -195,7 +195,7 @@ def _solver(client: Client) -> Check:
 
     grid = client.grid
     src, dst = grid.tags[:2]
-    plan = planner.plan(grid, src, dst, planner.default_objective(grid, src, dst))
+    plan = planner.plan(grid, src, dst, client.default_objective)
     return Check("solver", "ok", f"{src} -> {dst} in {plan.solver.solve_s:.2f} s")
 
 

@@ -65,7 +65,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.cli.render import table
 
     columns = ("", ">Gbit/s", ">USD per GB", ">gap", ">USD", ">instances", "relays")
-    named = [(str(number), plan) for number, plan in enumerate(found.frontier, 1)]
+    named = [
+        (" ".join([str(number), *found.marks(number - 1)]), plan)
+        for number, plan in enumerate(found.frontier, 1)
+    ]
     named += [("chosen", found.chosen)] if found.chosen else []
     named += [(_title(name, plan), plan) for name, plan in found.baselines.items() if plan]
     console.print(table(columns, [_row(name, plan) for name, plan in named]))
@@ -103,8 +106,14 @@ class _Plans:
     """The plans to print; None for the objective that was not given or an impossible baseline."""
 
     frontier: Frontier
+    knee: int
     chosen: TransferPlan | None
     baselines: dict[str, TransferPlan | None]
+
+    def marks(self, place: int) -> tuple[str, ...]:
+        """What a plan of the frontier is, by its place."""
+        ends = {"cheapest": 0, "knee": self.knee, "fastest": len(self.frontier) - 1}
+        return tuple(name for name, one in ends.items() if one == place)
 
 
 def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
@@ -117,7 +126,8 @@ def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
     grid = client.grid_within_quotas((src, dst), request["policy"])
     chosen = planner.plan(grid, src, dst, objective, **request) if objective else None
     frontier = planner.frontier(grid, src, dst, points=options.points, **request)
-    return _Plans(frontier, chosen, _find_baselines(grid, frontier[0], request))
+    knee = frontier.knee(client.default_objective)
+    return _Plans(frontier, knee, chosen, _find_baselines(grid, frontier[0], request))
 
 
 def _find_baselines(
@@ -154,6 +164,7 @@ def _document(found: _Plans) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "src": first.src,
         "dst": first.dst,
+        "knee": found.knee,
         "points": [plan.to_dict() for plan in found.frontier],
         "relaxed": [
             {"throughput_gbps": gbps, "usd_per_gb": usd_per_gb}
@@ -170,7 +181,7 @@ def _row(name: str, plan: TransferPlan) -> tuple[Any, ...]:
         name,
         f"{plan.throughput_gbps:.2f}",
         f"{plan.cost.usd_per_gb:.4f}",
-        f"{plan.solver.gap:.2%}" if name.isdecimal() else "",
+        f"{plan.solver.gap:.2%}" if name[0].isdecimal() else "",
         "" if total is None else f"{total:.2f}",
         plan.instance_count,
         ", ".join(plan.relays) or "none",

@@ -106,7 +106,5 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     request = planner_options.request_from(options, client.grid.tags)
     ends = options.src, options.dst
     grid = client.grid_within_quotas(ends, request["policy"])
-    objective = planner_options.objective_from(options) or planner.default_objective(
-        grid, *ends, request["limits"]
-    )
+    objective = planner_options.objective_from(options) or client.default_objective
     return planner.plan(grid, *ends, objective, **request)

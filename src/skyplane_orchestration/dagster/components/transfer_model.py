@@ -22,6 +22,8 @@ from skyplane_orchestration.model.text_values import options_of
 _DESCRIPTIONS: Final = {
     "source_region": "Such as aws:eu-west-3.",
     "source_credential_ref": "Such as profile:NAME.",
+    "objective": "Without another one: the least sum of bill and time, or the cheapest plan.",
+    "value_of_time_usd_per_hour": "What an hour until the end is worth.",
     "min_throughput_gbps": "The cheapest plan at this rate or more.",
     "max_usd_per_gb": "The fastest plan at this price.",
     "max_cost_usd": "The fastest plan at this cost.",

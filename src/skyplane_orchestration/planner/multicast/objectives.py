@@ -13,7 +13,7 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
 )
-from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
@@ -39,7 +39,7 @@ from skyplane_orchestration.planner.multicast.search import (
     fastest,
     largest_throughput,
 )
-from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, LEAST_GBPS, least_gbps
+from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, least_gbps
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.total_bounds import priced_at
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
+from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
@@ -25,7 +25,7 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, SeparateTransfers
 from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
@@ -44,7 +44,7 @@ from skyplane_orchestration.planner.multicast.problem import (
     require_ends,
 )
 from skyplane_orchestration.planner.object_limits import limited_by_objects
-from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
+from skyplane_orchestration.planner.objectives import objective_value
 from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
@@ -82,6 +82,13 @@ def multicast_plan(
     destinations, or when the objective needs a volume.
     """
     started = time.perf_counter()
+    if isinstance(objective, MinimizeCost):
+        if objective.time_usd_per_s:
+            raise ConfigurationInvalid.about(
+                "plans to several destinations do not count {value_of_time_usd_per_hour}; omit it"
+            )
+        if objective.min_throughput_gbps is None:
+            objective = default_multicast_objective(grid, src, destinations, limits)
     grid = priced_for(grid, policy, volume_gb)
     request = PlanRequest(grid, src, tuple(destinations), volume_gb, objects, limits)
     require_volume(objective, policy, volume_gb)

@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
+    columns_of,
     cost_ceiling,
     cost_per_second,
     end_instances,
@@ -27,6 +28,7 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
+    DINKELBACH_STEPS,
     SAME_RATE,
     cheapest_restricted,
     fastest_restricted,
@@ -38,6 +40,8 @@ from skyplane_orchestration.planner.solve import HOP_WEIGHT, relax
 #: A plan whose price is within this share of its ceiling is accepted: another half a second of
 #: search can gain at most this much.
 _AT_CEILING: Final = 1e-3
+#: Prices that differ by less than this share are equal.
+_SAME_PRICE: Final = 1e-6
 #: Weight of flow against one Gbit/s of throughput, where the objective serves as a bound.
 _BOUND_HOP_WEIGHT: Final = 1e-7
 
@@ -45,15 +49,17 @@ _BOUND_HOP_WEIGHT: Final = 1e-7
 def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     """The least (4a) per Gbit at the goal (`exactly`) or at any rate from the goal up.
 
-    The relaxed price per Gbit never falls as the rate rises, so the relaxation at the goal bounds
-    every rate. None when no plan reaches the goal.
+    Where time has no value, the relaxed price per Gbit never falls as the rate rises, so the
+    relaxation at the goal bounds every rate. None when no plan reaches the goal.
     """
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     cuts = [end_instances(at_goal, least_instances(at_goal))] if exactly else []
     relaxed = relax(at_goal, cost_per_second(at_goal), extra=cuts)
     if relaxed is None:
         return None
-    bound = max(relaxed.objective, 0.0) / problem.goal_gbps
+    bound = (max(relaxed.objective, 0.0) + problem.time_usd_per_s) / problem.goal_gbps
+    if problem.time_usd_per_s and not exactly:
+        relaxed, bound = _relaxed_with_time(problem, relaxed, bound)
     target = at_goal if exactly else problem
     regions = restricted_regions(problem, relaxed)
     is_whole = bool(regions.all())
@@ -66,6 +72,29 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     if regions.all():
         bound = max(bound, best.bound)
     return Incumbent(best.solution, min(bound, best.solution.usd_per_gbit), best.searched)
+
+
+def _relaxed_with_time(
+    problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float
+) -> tuple[Relaxation, float]:
+    """The relaxation of the least price with the value of time from the goal up, and its bound.
+
+    By Dinkelbach's method (1967) from a relaxation at the goal and its price. At any price p, cost
+    - p * G >= least proves cost / G >= p + least / goal for a negative `least`.
+    """
+    bound = 0.0
+    for _ in range(DINKELBACH_STEPS):
+        margin = cost_per_second(problem)
+        margin[columns_of(problem).throughput] = -usd_per_gbit
+        found = relax(problem, margin)
+        if found is None:
+            break
+        least = min(found.objective + problem.time_usd_per_s, 0.0)
+        relaxed, bound = found, max(bound, usd_per_gbit + least / problem.goal_gbps)
+        if least >= -usd_per_gbit * found.throughput_gbps * _SAME_PRICE:
+            break
+        usd_per_gbit += least / found.throughput_gbps
+    return relaxed, bound
 
 
 def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxation] | None:

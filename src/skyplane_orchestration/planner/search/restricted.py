@@ -126,11 +126,11 @@ def _solve_real_connections(
 
 
 def cost_margin(problem: PlanProblem, usd_per_gbit: float, scale: float) -> Floats:
-    """The objective scale * (cost - price * G) + SCALE: below SCALE for a cheaper plan."""
+    """The objective scale * (cost + time - price * G) + SCALE: below SCALE for a cheaper plan."""
     columns = columns_of(problem)
     margin = cost_per_second(problem) * scale
     margin[columns.throughput] = -usd_per_gbit * scale
-    margin[columns.constant] = SCALE
+    margin[columns.constant] = SCALE + problem.time_usd_per_s * scale
     return margin
 
 

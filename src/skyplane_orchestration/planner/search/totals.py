@@ -4,7 +4,7 @@ Its unknowns are shares of the volume and seconds in place of rates, so that the
 With VOL Gbit and T seconds of transfer, f = F / G is the share of the volume over an edge, W = N *
 T are the instance-seconds of transfer, and B the instance-seconds that are billed:
 
-    total = VOL * sum f_uv * egress_price_uv + sum B_v * instance_price_v
+    total = VOL * sum f_uv * egress_price_uv + sum B_v * instance_price_v + time_price * T
     VOL * sum f_uv <= limit_v * W_v                                         (4f to 4i)
     B_v >= W_v + wait * N_v,  B_v >= max(minimum_v, wait + least) * N_v
 
@@ -16,7 +16,7 @@ N is a sum of powers of two with binary digits, and the product P of a digit and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -33,6 +33,10 @@ _NODES: Final = 100
 _SCALE: Final = 1000.0
 #: Slack above a ceiling, relative: more than the solver's tolerance.
 _SLACK: Final = 1e-6
+
+
+#: The least total, the most rate, or the fewest instances.
+Goal = Literal["least", "fastest", "fewest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +61,30 @@ class Bill:
 class BestRate(NamedTuple):
     """The rate (Gbit/s) of the best plan with M real, and the bound on the objective.
 
-    The bound is USD per Gbit for the least total, Gbit/s for the most rate.
+    The bound is USD per Gbit for the least total, Gbit/s for the most rate, and a number of
+    instances for the fewest. `instances` is N (K,).
     """
 
     gbps: float
     bound: float
+    instances: Floats
 
 
-def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate | None:
-    """The rate between `goal_gbps` and `most_gbps` with the least total, or the most rate.
+def best_rate(problem: PlanProblem, bill: Bill, goal: Goal) -> BestRate | None:
+    """The rate between `goal_gbps` and `most_gbps` with the least total, the most rate, or the
+    fewest instances and then the least total.
 
     All regions of the problem count. None when no plan keeps the ceilings. Raises SolverFailed when
     none was found.
     """
     model = _Model(problem, bill)
     objective = np.zeros(model.count)
-    if is_fastest:
+    if goal == "fastest":
         objective[model.time] = 1.0
     else:
         objective = model.total_cost() / bill.max_usd_per_gbit
+    if goal == "fewest":
+        objective[model.instances] += 1.0
     program = model.program(objective * _SCALE)
     used = np.diff(program.below.indptr) + np.diff(program.equal.indptr) > 0
     whole = np.zeros(model.count, dtype=bool)
@@ -92,11 +101,12 @@ def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate
     x = np.zeros(model.count)
     x[used] = found.x
     bound = found.bound / _SCALE
-    if is_fastest:
+    if goal == "fastest":
         bound = problem.most_gbps / max(bound, 1.0)
-    else:
+    elif goal == "least":
         bound *= bill.max_usd_per_gbit
-    return BestRate(problem.most_gbps / float(x[model.time]), bound)
+    gbps = problem.most_gbps / float(x[model.time])
+    return BestRate(gbps, bound, np.round(x[model.instances]))
 
 
 class _Model:
@@ -137,6 +147,7 @@ class _Model:
         per_unit = cost[self.transfer]
         cost[self.instances] = per_unit * self._bill.wait_s / self._unit_s
         cost[self.extra] = per_unit
+        cost[self.time] = self._problem.time_usd_per_s / self._problem.most_gbps
         return cost
 
     def program(self, objective: Floats) -> LinearProgram:

@@ -1,0 +1,46 @@
+"""The value of time: what fewer instances may cost, and what a plan says of time and money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from skyplane_orchestration.formatting import counted, duration
+
+#: What fewer instances may cost, as a share of what their number decides: the value of the time,
+#: and what instances cost before the transfer.
+ROOM: Final = 0.02
+#: Rates that differ by less than this share are equal.
+_SAME: Final = 1e-3
+
+
+class Figures(NamedTuple):
+    """A plan in figures.
+
+    Attributes:
+        done_s: until the job is done; of one GB without a volume.
+        usd: of the job; of one GB without a volume.
+    """
+
+    instances: int
+    gbps: float
+    done_s: float
+    usd: float
+
+
+def notes_on_time(found: Figures, cheapest: Figures, *, has_volume: bool) -> Iterator[str]:
+    """A note that compares the plan with the cheapest one, unless they are as fast."""
+    if found.gbps <= cheapest.gbps * (1 + _SAME):
+        return
+    more = max(found.usd - cheapest.usd, 0.0)
+    instances = counted(found.instances, "instance")
+    if has_volume:
+        yield (
+            f"{instances}: {duration(found.done_s)} for ${more:.2f} more than the cheapest plan,"
+            f" {duration(cheapest.done_s)} (objective 'cheapest')"
+        )
+    else:
+        yield (
+            f"{instances}: {found.gbps:.3g} Gbit/s for ${more:.4f} per GB more than the cheapest"
+            f" plan, {cheapest.gbps:.3g} Gbit/s (objective 'cheapest')"
+        )
