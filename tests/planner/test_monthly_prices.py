@@ -141,7 +141,16 @@ def test_every_view_of_a_job_has_the_same_prices() -> None:
         return found.cost.egress_usd
 
     compared = compare(GRID, VIRGINIA, IOWA, AT_3, **common)
-    names = ("cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n")
+    names = (
+        "knee",
+        "cheapest",
+        "fastest_at_ceiling",
+        "fastest",
+        "direct_1",
+        "direct_n",
+        "ron_1",
+        "ron_n",
+    )
     ours = {way.name: way.egress_usd for way in compared.ways if way.plan}
     assert ours == dict.fromkeys(names, wanted)
     (service,) = [way for way in compared.ways if way.quote and way.total_usd is not None][:1]
