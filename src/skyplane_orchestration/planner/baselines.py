@@ -33,6 +33,7 @@ from skyplane_orchestration.planner.instance_options import (
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import is_single_region
+from skyplane_orchestration.units import gb_to_gbit
 
 #: The default floor within one region, where no path gives a rate.
 _RATE_WITHOUT_EDGES_GBPS: Final = 1.0
@@ -130,15 +131,28 @@ def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS
     return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
 
 
-def with_floor(grid: Grid, src: str, dst: str, objective: Objective, limits: Limits) -> Objective:
+def with_floor(
+    grid: Grid,
+    src: str,
+    dst: str,
+    objective: Objective,
+    limits: Limits,
+    volume_gb: float | None,
+    objects: int | None,
+) -> Objective:
     """The objective, with the floor of `default_objective` where it has none.
 
-    Where no direct path is known, any rate will do. Raises UnknownRegion and PlanInfeasible.
+    It is lower where the objects of the job take longer than their bytes. Where no direct path is
+    known, any rate will do. Raises UnknownRegion and PlanInfeasible.
     """
     if not isinstance(objective, MinimizeCost) or objective.min_throughput_gbps is not None:
         return objective
     try:
         floor = default_objective(grid, src, dst, limits).floor_gbps
+        if not is_single_region(grid, src, dst):
+            alone = direct(grid, src, dst, 1, volume_gb, objects=objects, limits=limits)
+            if volume_gb and alone.transfer_s:
+                floor = min(floor, gb_to_gbit(volume_gb) / alone.transfer_s)
     except PlanInfeasible as error:
         if error.binding != (NO_ROUTE,):
             raise

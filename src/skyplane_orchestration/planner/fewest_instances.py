@@ -71,4 +71,6 @@ def _bill(request: PlanRequest, problem: PlanProblem, best: Candidate, ceiling_u
     if best.total_usd is None:
         return Bill(_ENDLESS_GBIT, 0.0, usd_per_gb_to_usd_per_gbit(ceiling_usd))
     waiting_usd = problem.time_usd_per_s * best.wait_s
-    return Bill(request.volume_gbit, best.wait_s, request.usd_per_gbit(ceiling_usd - waiting_usd))
+    most = request.usd_per_gbit(ceiling_usd - waiting_usd)
+    least_s = request.object_bound().seconds
+    return Bill(request.volume_gbit, best.wait_s, most, least_s=least_s)

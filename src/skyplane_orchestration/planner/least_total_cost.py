@@ -119,10 +119,8 @@ def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) 
         request.transfer_s_of(overlay),
     )
     transfer_s = request.transfer_s_of(overlay)
-    if transfer_s:
-        done_s = billed_wait_s + transfer_s
-    else:
-        done_s = gb_to_gbit(1.0) / overlay.throughput_gbps
+    gb_s = gb_to_gbit(1.0) / overlay.throughput_gbps
+    done_s = billed_wait_s + transfer_s if transfer_s else gb_s
     return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s, done_s)
 
 

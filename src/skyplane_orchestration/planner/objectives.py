@@ -25,6 +25,7 @@ from skyplane_orchestration.planner.constraint_names import (
 from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
 from skyplane_orchestration.planner.fewest_instances import with_fewest_instances
 from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, Candidate, is_within
+from skyplane_orchestration.planner.object_limits import limited_by_objects
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
@@ -139,9 +140,11 @@ class ObjectiveSearch:
 
         Where the policy forbids its bill: the fastest or the cheapest plan that the policy allows.
         """
-        timed = replace(
-            self, problem=replace(self.problem, time_usd_per_s=objective.time_usd_per_s)
-        )
+        problem = limited_by_objects(self.request, self.problem)
+        if problem.goal_gbps < self.problem.goal_gbps:
+            # At the floor, the objects take the time already.
+            return self.best(replace(objective, value_of_time_usd_per_hour=0.0))
+        timed = replace(self, problem=replace(problem, time_usd_per_s=objective.time_usd_per_s))
         if self.request.volume_gb and not objective.exactly:
             found = timed._least_total(objective)
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
@@ -25,7 +26,7 @@ from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
-from skyplane_orchestration.planner.value_of_time import ROOM, Figures
+from skyplane_orchestration.planner.value_of_time import ROOM, Figures, counts_time
 from skyplane_orchestration.units import gb_to_gbit
 
 #: Relative difference of rates that counts as none.
@@ -57,9 +58,14 @@ def best_in_single_region(
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
     for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
-        region = SingleRegion(request, grid.priced(_gateway_tag(request), kind), objective)
+        priced, asked = grid.priced(_gateway_tag(request), kind), objective
+        region = SingleRegion(request, priced, objective)
+        if isinstance(objective, MinimizeCost) and objective.floor_gbps > region.most_gbps:
+            # At the floor, the objects take the time already.
+            asked = replace(objective, value_of_time_usd_per_hour=0.0)
+            region = SingleRegion(request, priced, asked)
         try:
-            overlay = region.best(objective, max_job_usd)
+            overlay = region.best(asked, max_job_usd)
         except PlanInfeasible as error:
             refused.append(error)
             continue
@@ -98,7 +104,7 @@ class SingleRegion:
         self._store_gbps = min(request.store_gbps.values(), default=math.inf)
         self._objects_gbps = math.inf
         work = request.object_work
-        if work is not None and not isinstance(objective, MinimizeCost):
+        if work is not None and counts_time(objective):
             with_one_s = max(work.seconds_with_one(end, kind) for end in {src, dst})
             if with_one_s:
                 most = request.volume_gbit / with_one_s
@@ -178,8 +184,10 @@ class SingleRegion:
 
     def done_s(self, overlay: Overlay) -> float:
         """Seconds until the job is done, its wait included; of one GB without a volume."""
-        transfer_s = gb_to_gbit(self._request.volume_gb or 1.0) / overlay.throughput_gbps
-        return transfer_s + (self._wait_s if self._request.volume_gb else 0.0)
+        transfer_s = self._request.transfer_s_of(overlay)
+        if transfer_s is None:
+            return gb_to_gbit(1.0) / overlay.throughput_gbps
+        return self._wait_s + transfer_s
 
     def _least_with_time(self, time_usd_per_s: float, least: int, max_job_usd: float | None) -> int:
         """The fewest instances from `least` up with about the least sum of bill and time.

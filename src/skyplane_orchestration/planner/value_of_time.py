@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from skyplane_orchestration.formatting import counted, duration
+from skyplane_orchestration.model.job import MinimizeCost, Objective
 
 #: What fewer instances may cost, as a share of what their number decides: the value of the time,
 #: and what instances cost before the transfer.
 ROOM: Final = 0.02
 #: Rates that differ by less than this share are equal.
 _SAME: Final = 1e-3
+
+
+def counts_time(objective: Objective) -> bool:
+    """Whether the objective is about time, and not about the rate of the network alone."""
+    return not isinstance(objective, MinimizeCost) or objective.time_usd_per_s > 0
 
 
 class Figures(NamedTuple):
