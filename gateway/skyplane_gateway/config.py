@@ -1,4 +1,4 @@
-"""The documents that a gateway reads: its configuration, the topology, a transfer.
+"""The documents of a gateway: its configuration, the topology, a probe, a transfer.
 
 Plain values with a JSON form. A provisioner builds the same classes that a gateway reads.
 
@@ -211,6 +211,25 @@ class Topology(Document, what="the topology"):
     @property
     def sinks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport(Document, what="the report of a probe"):
+    """What a route carried.
+
+    Attributes:
+        gbps: payload that arrived in the steady part, Gbit/s.
+        bytes: that arrived in the steady part.
+        seconds: of the steady part.
+        connections: of the route's first hop.
+        sent_bytes: payload of the whole probe, some of which may be on its way.
+    """
+
+    gbps: float
+    bytes: int
+    seconds: float
+    connections: int
+    sent_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

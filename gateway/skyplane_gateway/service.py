@@ -18,7 +18,7 @@ from skyplane_gateway.common.errors import (
     Overloaded,
 )
 from skyplane_gateway.common.identifiers import gateway_uri, wire_fleet_id
-from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology
+from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, ProbeReport, Topology
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_gateway.control.pollers import Pollers
@@ -30,7 +30,6 @@ from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.transfer_sides import TransferSides
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
-from skyplane_gateway.transport.probe import ProbeReport
 from skyplane_gateway.transport.router import Router
 
 _LOG_TAIL_LIMIT: Final = 1 << 20

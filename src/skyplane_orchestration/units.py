@@ -28,6 +28,11 @@ def gb_to_gib(gb: float) -> float:
     return gb * BYTES_PER_GB / BYTES_PER_GIB
 
 
+def gbit_to_gb(gbit: float) -> float:
+    """Gigabits (1e9 bit) to gigabytes (1e9 B)."""
+    return gbit / BITS_PER_BYTE
+
+
 def bytes_to_gb(count: float) -> float:
     """Bytes to gigabytes (1e9 B)."""
     return count / BYTES_PER_GB

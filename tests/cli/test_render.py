@@ -7,7 +7,7 @@ from tests.transfer import samples
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.result_lines import print_result
-from skyplane_orchestration.model.result import FailedObject
+from skyplane_orchestration.model.result import EdgeOutcome, FailedObject
 
 
 def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +33,18 @@ def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) 
         "1 copied earlier",
     ):
         assert words in output
+
+
+def test_a_probed_fleet_shows_the_rates_of_its_edges(capsys: pytest.CaptureFixture[str]) -> None:
+    edges = (
+        EdgeOutcome(samples.A, samples.R, 1.25, 1.5, 100, 2.75, 3.25),
+        EdgeOutcome(samples.R, samples.B, 1.25, 1.5, 100, 4.75),
+    )
+    for shown in (edges, edges[1:]):
+        print_result(Console(is_json=False, is_quiet=False), samples.result(edges=shown))
+        output = capsys.readouterr().out
+        for words in ("2.75", "3.25", "4.75", "modelled", "probed"):
+            assert (words in output) == (shown == edges)
 
 
 def test_quiet_prints_no_progress(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,17 +32,31 @@ def rows(found: Any) -> list[dict[str, Any]]:
     return [dict(record.data) for record in found.records]
 
 
-def test_edges_have_the_planned_and_the_achieved_rate() -> None:
-    edge = EdgeOutcome(samples.A, samples.B, 1.0, 0.8, 100)
-    assert rows(told(edges=(edge,))["skyplane/edges"]) == [
+def test_edges_have_the_modelled_the_probed_the_planned_and_the_achieved_rate() -> None:
+    edge = EdgeOutcome(samples.A, samples.B, 1.0, 0.8, 100, 2.0, 1.1)
+    # One of a plan that was made again, of which this metadata knows the first only.
+    other = EdgeOutcome(samples.A, samples.R, 0.5, 0.4, 50, 0.7)
+    assert rows(told(edges=(edge, other))["skyplane/edges"]) == [
         {
             "from": samples.A,
             "to": samples.B,
+            "modelled_gbps": 2.0,
+            "probed_gbps": 1.1,
             "planned_gbps": 1.0,
             "achieved_gbps": 0.8,
             "connections": 1,
             "usd_per_gb": 0.1,
-        }
+        },
+        {
+            "from": samples.A,
+            "to": samples.R,
+            "modelled_gbps": 0.7,
+            "probed_gbps": "",
+            "planned_gbps": 0.5,
+            "achieved_gbps": 0.4,
+            "connections": "",
+            "usd_per_gb": "",
+        },
     ]
 
 

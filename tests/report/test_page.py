@@ -81,12 +81,14 @@ def test_a_console_is_a_link_of_the_web_only() -> None:
     assert page.links == []
 
 
-def test_a_result_shows_planned_and_achieved_rates_and_the_cost() -> None:
-    edges = (EdgeOutcome(A, B, 2.0, 1.25, 1000),)
+def test_a_result_shows_the_rates_of_its_edges_and_the_cost() -> None:
+    edges = (EdgeOutcome(A, B, 2.0, 1.25, 1000, 3.5, 1.75),)
     result = samples.result(edges=edges, estimated_usd=4.5, warnings=("an upload stays open",))
     shown = page_of(result.to_dict()).sections["transfer"]
-    for words in ("succeeded", "30 (1000 B)", "2.00", "1.25", "$6.00", "$4.50", "stays open"):
+    for words in ("succeeded", "30 (1000 B)", "$6.00", "$4.50", "stays open"):
         assert words in shown
+    for gbps in ("3.50", "1.75", "2.00", "1.25"):
+        assert gbps in shown
 
 
 def test_a_failed_transfer_names_its_objects_and_how_many_more_there_are() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.transfer import samples
 
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.model.result import CostOutcome, TransferResult, TryOutcome
-from skyplane_orchestration.transfer.actual_cost import own_costs
+from skyplane_orchestration.transfer.actual_cost import cost_of, own_costs
 
 PLAN = replace(samples.PLAN, instances={samples.A: InstanceGroup("c7gn.large", 1, 36.0)})
 LOCAL = samples.fleet_of("ab", plan=PLAN, provision_s=20.0)
@@ -52,3 +53,15 @@ def test_requests_follow_the_copied_objects() -> None:
 
 def test_one_transfer_keeps_its_cost() -> None:
     assert own_costs([(RENTED, ended(2.0))]) == [ended(2.0)]
+
+
+def test_the_first_transfer_pays_for_the_probe() -> None:
+    probed = replace(
+        samples.fleet_of("ab", plan=samples.PRICED_PLAN),
+        probes=(EdgeMeasurement(samples.A, samples.B, 1.0, 64, 1, 3.0, 1, 0.0, usd=0.4),),
+    )
+    status = samples.status(delivered_bytes={0: samples.GB})
+    first, later = (cost_of(probed, status, is_first=one).egress_usd for one in (True, False))
+    assert first == pytest.approx(later + 0.4)
+    done = own_costs([(probed, ended(1.0)), (probed, ended(1.0))])
+    assert [one.cost.egress_usd for one in done] == [1.0, pytest.approx(0.6)]

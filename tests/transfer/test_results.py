@@ -12,6 +12,7 @@ from tests.transfer.samples import GB, A, B, R, fleet_of
 
 from skyplane_orchestration.cli.result_lines import result_parts
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -59,6 +60,18 @@ def failure(number: int, key: str = "p/x", reason: str = "gone") -> dict[str, An
         "code": "not-found",
         "reason": reason,
     }
+
+
+def test_the_rates_of_a_probe_stand_beside_those_of_the_grid() -> None:
+    probe = EdgeMeasurement(A, B, 3.2, 64, 1, 3.0, GB, 0.0, modelled_gbps=5.0)
+    result = result_of(JOB, replace(FLEET, probes=(probe,)), status())
+    grid_gbps = {(edge.src, edge.dst): edge.capacity_gbps for edge in FLEET.plan.edges}
+    assert {(e.src, e.dst): (e.modelled_gbps, e.probed_gbps) for e in result.edges} == {
+        (A, B): (5.0, 3.2),
+        (A, R): (grid_gbps[A, R], None),
+        (R, B): (grid_gbps[R, B], None),
+    }
+    assert result.measured == (probe,)
 
 
 def test_planned_against_achieved_per_edge() -> None:

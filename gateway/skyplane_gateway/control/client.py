@@ -20,7 +20,7 @@ from skyplane_gateway.common.errors import (
     from_dict,
 )
 from skyplane_gateway.common.objects import Credentials
-from skyplane_gateway.config import AttachOrder, Topology, TransferSpec
+from skyplane_gateway.config import AttachOrder, ProbeReport, Topology, TransferSpec
 from skyplane_gateway.control.caller import ORCHESTRATOR, Caller
 from skyplane_gateway.control.connection_pool import (
     ConnectionPool,
@@ -130,13 +130,14 @@ class ControlClient:
         """The plan that the gateway keeps; empty if it has none."""
         return self._call("GET", "/v1/plan")
 
-    def probe(self, route: int, seconds: float) -> dict[str, Any]:
-        """Have a source send over a route for so many seconds; a `ProbeReport`.
+    def probe(self, route: int, seconds: float) -> ProbeReport:
+        """Have a source send over a route for so many seconds.
 
         Raises Overloaded where the gateway is part of a transfer.
         """
         body = {"route": route, "seconds": seconds}
-        return self._call("POST", "/v1/probe", body, timeout_s=seconds + self._timeout_s)
+        answer = self._call("POST", "/v1/probe", body, timeout_s=seconds + self._timeout_s)
+        return ProbeReport.from_dict(answer)
 
     def renew(self, lease_s: float | None = None) -> None:
         """Renew the lease, for the configured time when None."""

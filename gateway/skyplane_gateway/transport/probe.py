@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, Overloaded
-from skyplane_gateway.common.schema import Document
+from skyplane_gateway.config import ProbeReport
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     PROBE_TRANSFER,
@@ -41,25 +41,6 @@ _LEAST_S: Final = 0.1
 _MOST_S: Final = 60.0
 #: The share of that time that does not count: connections first find their rate.
 _START: Final = 0.4
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeReport(Document, what="the report of a probe"):
-    """What a route carried.
-
-    Attributes:
-        gbps: payload that arrived in the steady part, Gbit/s.
-        bytes: that arrived in the steady part.
-        seconds: of the steady part.
-        connections: of the route's first hop.
-        sent_bytes: payload of the whole probe, some of which may be on its way.
-    """
-
-    gbps: float
-    bytes: int
-    seconds: float
-    connections: int
-    sent_bytes: int
 
 
 @dataclass(slots=True)

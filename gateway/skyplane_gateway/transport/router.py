@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import GatewayLost
-from skyplane_gateway.config import Topology
+from skyplane_gateway.config import ProbeReport, Topology
 from skyplane_gateway.protocol import (
     PROBE_TRANSFER,
     ChunkId,
@@ -29,7 +29,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
-from skyplane_gateway.transport.probe import ProbeReport, Probes
+from skyplane_gateway.transport.probe import Probes
 from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 

@@ -275,6 +275,8 @@ def _add_sending(group: argparse._ArgumentGroup) -> None:
         " --min-size, such as 10M (default: no limit)",
         server_side_copy="auto: in one region of one service the store itself copies large"
         " objects; never: all bytes pass through the gateways",
+        probe="measure the edges of the gateways before the transfer, and plan again on the result;"
+        " auto: where that takes little time and money",
     )
 
 

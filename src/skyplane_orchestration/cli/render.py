@@ -137,6 +137,16 @@ def preview_parts(rows: Iterable[Mapping[str, Any]], summary: Mapping[str, Any])
     return parts
 
 
+def edge_table(result: TransferResult) -> Table:
+    """What the grid said of each edge, what a probe found, and what the transfer got; Gbit/s."""
+    rows = []
+    for edge in result.edges:
+        gbps = (edge.modelled_gbps, edge.probed_gbps, edge.planned_gbps, edge.achieved_gbps)
+        known = ("" if one is None else rate(one) for one in gbps)
+        rows.append((f"{edge.src} to {edge.dst}", *known))
+    return table(("edge, Gbit/s", "modelled", "probed", "planned", "achieved"), rows)
+
+
 def failure_table(result: TransferResult, limit: int = SHOWN_ROWS) -> Table:
     """The first failed objects of a result and their reasons."""
     rows = [(row.destination, row.code, row.reason) for row in result.failures[:limit]]

@@ -65,6 +65,10 @@ def result_parts(result: TransferResult) -> list[str | Table]:
             f"this try: {counted(own.copied, 'object')} ({size(own.copied_bytes)}) in"
             f" {duration(own.seconds)}, cost {usd(own.cost.total_usd)}"
         )
+    if any(edge.probed_gbps is not None for edge in result.edges):
+        from skyplane_orchestration.cli.render import edge_table
+
+        parts.append(edge_table(result))
     if result.failures:
         from skyplane_orchestration.cli.render import failure_table
 

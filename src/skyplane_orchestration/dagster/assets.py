@@ -44,6 +44,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
+    ProbeRule,
     ServerSideRule,
     TransferJob,
 )
@@ -83,6 +84,7 @@ class JobArguments(TypedDict, total=False):
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
     server_side_copy: ServerSideRule
+    probe: ProbeRule
     encrypt: Encryption
     content_type: str | None
     cache_control: str | None

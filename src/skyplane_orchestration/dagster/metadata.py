@@ -12,8 +12,8 @@ from skyplane_orchestration.dagster.checks import COUNTS
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
+from skyplane_orchestration.model.result import EdgeOutcome, TransferResult
 from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 #: Plain values are of Dagster's own types for text and numbers.
@@ -79,18 +79,8 @@ def materialization_metadata(
 
 def _tables(plan: TransferPlan | None, result: TransferResult) -> Metadata:
     """Tables of the edges and of objects; those without a row are left out."""
-    achieved = {(edge.src, edge.dst): edge.achieved_gbps for edge in result.edges}
-    edges: list[_Row] = [
-        {
-            "from": edge.src,
-            "to": edge.dst,
-            "planned_gbps": edge.flow_gbps,
-            "achieved_gbps": achieved.get((edge.src, edge.dst), 0.0),
-            "connections": edge.connections,
-            "usd_per_gb": edge.usd_per_gb,
-        }
-        for edge in (plan.edges if plan else ())
-    ]
+    planned = {(edge.src, edge.dst): edge for edge in (plan.edges if plan else ())}
+    edges = [_edge_row(edge, planned.get((edge.src, edge.dst))) for edge in result.edges]
     largest: list[_Row] = [
         {"source": one.source, "destination": one.destination, "bytes": one.size_bytes}
         for one in result.largest[:_MOST_ROWS]
@@ -101,6 +91,21 @@ def _tables(plan: TransferPlan | None, result: TransferResult) -> Metadata:
     ]
     tables = {"edges": edges, "largest_objects": largest, "failed_objects": failed}
     return {f"skyplane/{name}": _table(rows) for name, rows in tables.items() if rows}
+
+
+def _edge_row(edge: EdgeOutcome, planned: PlanEdge | None) -> _Row:
+    """An edge of the plan that was carried out, which may be another than the first one."""
+    row = {
+        "from": edge.src,
+        "to": edge.dst,
+        "modelled_gbps": edge.modelled_gbps,
+        "probed_gbps": edge.probed_gbps,
+        "planned_gbps": edge.planned_gbps,
+        "achieved_gbps": edge.achieved_gbps,
+        "connections": planned.connections if planned else None,
+        "usd_per_gb": planned.usd_per_gb if planned else None,
+    }
+    return {name: "" if value is None else value for name, value in row.items()}
 
 
 def _table(rows: Sequence[_Row]) -> dg.TableMetadataValue:

@@ -21,6 +21,7 @@ class EdgeMeasurement(Document, what="a measurement of an edge"):
         at_unix_s: when the measurement ended, seconds since 1970 in UTC.
         kind: `probed`, of traffic that was sent to measure; `achieved`, of a transfer.
         modelled_gbps: what the grid said before, of one instance at each end; None if unknown.
+        usd: egress of all that was sent to measure, at the grid's prices.
     """
 
     src: str
@@ -33,3 +34,4 @@ class EdgeMeasurement(Document, what="a measurement of an edge"):
     at_unix_s: float
     kind: str = "probed"
     modelled_gbps: float | None = None
+    usd: float = 0.0

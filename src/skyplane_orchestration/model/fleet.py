@@ -14,6 +14,7 @@ from skyplane_gateway.common.schema import Document, decode, encode
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import Encryption
 from skyplane_orchestration.model.plan import TransferPlan
 
@@ -115,6 +116,7 @@ class Fleet:
         hard_end_unix_s: wall time at which the gateways end, whatever happens.
         instances: what clouds bill; none for gateways on machines that the user has anyway.
         console_urls: region tag -> page of the cloud's web console with the instances there.
+        probes: what was measured between the gateways; the plan was made on it.
     """
 
     key: str
@@ -129,6 +131,7 @@ class Fleet:
     hard_end_unix_s: float
     instances: tuple[FleetInstance, ...] = ()
     console_urls: Mapping[str, str] = field(default_factory=dict)
+    probes: tuple[EdgeMeasurement, ...] = ()
 
     @classmethod
     def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:

@@ -332,6 +332,10 @@ NO_LIMITS: Final = Limits()
 ANY_REGION: Final = Policy()
 
 
+#: Whether a fleet measures its edges before it carries a transfer, and is planned again: `auto`
+#: where that costs little.
+ProbeRule = Literal["auto", "always", "never"]
+
 #: Whether the store may copy objects itself: `auto` where that is safe and costs nothing more.
 ServerSideRule = Literal["auto", "never"]
 
@@ -361,6 +365,8 @@ class TransferJob(JobOptions):
         server_side_copy: whether the store copies large objects itself where both ends are in one
             region of one service and have one set of credentials: `auto` or `never`; see
             docs/reference/objects.md.
+        probe: whether the fleet first measures its edges, and is planned again on the result:
+            `auto`, `always` or `never`; see docs/how-to/probe.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
         content_type, cache_control: of the objects that are written, in place of the source's.
         headers: Content-Disposition, Content-Encoding, Content-Language, and in S3 Expires, in the
@@ -389,6 +395,7 @@ class TransferJob(JobOptions):
     max_delete: str = DEFAULT_MAX_DELETE
     bwlimit: str | None = None
     server_side_copy: ServerSideRule = "auto"
+    probe: ProbeRule = "auto"
     encrypt: Encryption = "auto"
     allow_unmatched_patterns: bool = False
     content_type: str | None = None

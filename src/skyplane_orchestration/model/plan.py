@@ -175,7 +175,8 @@ class TransferPlan:
         objects: number of objects to move; None when not given.
         refused: launches that clouds refused for earlier plans of this job, and that this plan
             does without.
-        replaces: the `shape` of the first plan of this job, which was refused; empty for that one.
+        replaces: the `shape` of the first plan of this job, which was refused, or made before the
+            fleet had measured its edges; empty for that one.
     """
 
     src: str

@@ -51,13 +51,20 @@ class CopiedObject:
 
 @dataclass(frozen=True, slots=True)
 class EdgeOutcome:
-    """Planned against achieved on one edge; rates in Gbit/s over the transfer's time."""
+    """Planned against achieved on one edge; rates in Gbit/s over the transfer's time.
+
+    Args:
+        modelled_gbps: the grid's rate of one instance at each end, before a probe.
+        probed_gbps: the rate of one instance at each end in the probe; None without one.
+    """
 
     src: str
     dst: str
     planned_gbps: float
     achieved_gbps: float
     sent_bytes: int
+    modelled_gbps: float | None = None
+    probed_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

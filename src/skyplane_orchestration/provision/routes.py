@@ -88,14 +88,17 @@ def build_routes(
     return tuple(routes)
 
 
-def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
-    """Node -> the nodes that it has connections with, for all nodes of the routes."""
-    found: dict[str, set[str]] = {node: set() for route in routes for node in route.nodes}
-    for route in routes:
-        for one, other in itertools.pairwise(route.nodes):
-            found[one].add(other)
-            found[other].add(one)
-    return {node: frozenset(peers) for node, peers in found.items()}
+def peers_of(nodes_by_region: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """Node -> the nodes of other regions: those that may become its neighbours.
+
+    A fleet gets other routes when it is planned again on what it has measured.
+    """
+    every = {node for nodes in nodes_by_region.values() for node in nodes}
+    return {
+        node: frozenset(every.difference(nodes))
+        for nodes in nodes_by_region.values()
+        for node in nodes
+    }
 
 
 def connections_of(routes: Sequence[Route]) -> dict[str, int]:

@@ -165,10 +165,19 @@ def _transfer(result: TransferResult) -> Html:
         html.facts(summary),
         _counts(result),
         html.table(
-            ["edge", "planned, Gbit/s", "achieved, Gbit/s", "sent"],
+            [
+                "edge",
+                "modelled, Gbit/s",
+                "probed, Gbit/s",
+                "planned, Gbit/s",
+                "achieved, Gbit/s",
+                "sent",
+            ],
             [
                 [
                     f"{edge.src} to {edge.dst}",
+                    "" if edge.modelled_gbps is None else rate(edge.modelled_gbps),
+                    "" if edge.probed_gbps is None else rate(edge.probed_gbps),
                     rate(edge.planned_gbps),
                     rate(edge.achieved_gbps),
                     size(edge.sent_bytes),

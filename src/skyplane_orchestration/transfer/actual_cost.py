@@ -22,6 +22,7 @@ def edge_outcomes(
         regions = [fleet.gateway(node).region for node in route["nodes"]]
         for hop in pairwise(regions):
             sent[hop] = sent.get(hop, 0) + delivered_bytes.get(int(route["number"]), 0)
+    probes = {(one.src, one.dst): one for one in fleet.probes}
     return tuple(
         EdgeOutcome(
             src=edge.src,
@@ -29,9 +30,12 @@ def edge_outcomes(
             planned_gbps=edge.flow_gbps,
             achieved_gbps=rate_gbps(size, seconds),
             sent_bytes=size,
+            modelled_gbps=edge.capacity_gbps if probe is None else probe.modelled_gbps,
+            probed_gbps=None if probe is None else probe.gbps / probe.instances,
         )
         for edge in fleet.plan.edges
         for size in (sent.get((edge.src, edge.dst), 0),)
+        for probe in (probes.get((edge.src, edge.dst)),)
     )
 
 
@@ -62,13 +66,25 @@ def _usd_per_s(fleet: Fleet) -> float:
     )
 
 
-def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
-    """What one epoch has cost at the plan's prices, with `up_s` seconds of the fleet before it."""
+def probe_usd(fleet: Fleet) -> float:
+    """Egress of what was sent to measure the fleet."""
+    return sum(one.usd for one in fleet.probes)
+
+
+def cost_of(fleet: Fleet, status: TransferStatus, *, is_first: bool) -> CostOutcome:
+    """What one epoch has cost at the plan's prices.
+
+    Args:
+        is_first: the fleet came up for it, so that it pays for that time and for the probe.
+    """
     plan = fleet.plan
+    up_s = fleet.provision_s if is_first else 0.0
+    probes_usd = probe_usd(fleet) if is_first else 0.0
     edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
     return CostOutcome(
-        egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
+        egress_usd=probes_usd
+        + sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
         instance_usd=_usd_per_s(fleet) * (status.seconds + up_s),
         request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
     )
@@ -90,8 +106,13 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
     for fleet, result in done:
         before_usd = paid_usd.get(fleet.key, 0.0)
         share = result.copied / copied if copied else 0.0
-        own = _own_cost(result.cost, before_usd, share)
-        this_try = replace(result.this_try, cost=_own_cost(result.this_try.cost, before_usd, share))
+        # The first transfer pays for the probe.
+        probes_usd = probe_usd(fleet) if fleet.key in paid_usd else 0.0
+        own, own_try = (
+            _own_cost(cost, before_usd, share, probes_usd)
+            for cost in (result.cost, result.this_try.cost)
+        )
+        this_try = replace(result.this_try, cost=own_try)
         made.append(replace(result, cost=own, this_try=this_try))
         # Gateways without instances count the time in which they came up, each time.
         came_up_usd = _usd_per_s(fleet) * fleet.provision_s
@@ -99,9 +120,10 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
     return made
 
 
-def _own_cost(cost: CostOutcome, before_usd: float, share: float) -> CostOutcome:
+def _own_cost(cost: CostOutcome, before_usd: float, share: float, probes_usd: float) -> CostOutcome:
     return replace(
         cost,
+        egress_usd=max(0.0, cost.egress_usd - probes_usd),
         instance_usd=max(0.0, cost.instance_usd - before_usd),
         request_usd=cost.request_usd * share,
     )

@@ -57,8 +57,8 @@ class Budget:
         if fleet is not self._fleet:
             self._fleet, self._first_epoch = fleet, status.epoch
             self._instances.show(fleet, self._clock.wall())
-        up_s = fleet.provision_s if status.epoch == self._first_epoch else 0.0
-        self._epochs[status.epoch] = _Epoch(fleet, status, cost_of(fleet, status, up_s))
+        cost = cost_of(fleet, status, is_first=status.epoch == self._first_epoch)
+        self._epochs[status.epoch] = _Epoch(fleet, status, cost)
 
     @property
     def cost(self) -> CostOutcome:

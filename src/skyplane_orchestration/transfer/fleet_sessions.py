@@ -56,9 +56,13 @@ class FleetSessions:
         return client
 
     def each(
-        self, handles: Iterable[GatewayHandle], call: Callable[[GatewayHandle, ControlClient], T]
+        self,
+        handles: Iterable[GatewayHandle],
+        call: Callable[[GatewayHandle, ControlClient], T],
+        *,
+        at_once: int = _PARALLEL_CALLS,
     ) -> dict[str, T]:
-        """Call every gateway in parallel; node -> answer.
+        """Call every gateway, so many at the same time; node -> answer.
 
         Raises the first error after all calls have ended.
         """
@@ -66,7 +70,7 @@ class FleetSessions:
         if len(pairs) == 1:
             [(handle, client)] = pairs
             return {handle.node: call(handle, client)}
-        with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="control") as threads:
+        with ThreadPoolExecutor(at_once, thread_name_prefix="control") as threads:
             futures = {
                 handle.node: threads.submit(call, handle, client) for handle, client in pairs
             }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import Clock
@@ -123,13 +124,13 @@ class Fleets:
 
     def rebuild(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again, even if another process has torn it down."""
-        return self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+        up = self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+        return replace(up, probes=fleet.probes)
 
     def restore(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again. Raises FleetLost: it was torn down."""
-        return self.ensure(
-            fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
-        )
+        up = self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True)
+        return replace(up, probes=fleet.probes)
 
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:

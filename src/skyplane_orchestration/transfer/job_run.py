@@ -266,11 +266,16 @@ def provision(
     if not plan.needs_gateways:
         return Fleet.without_gateways(key, deployment, plan)
     try:
-        return with_room(ensure, on_full, context.clock, context.rng)
+        fleet = with_room(ensure, on_full, context.clock, context.rng)
     except LaunchRefused as error:
         if job is None:
             raise error.adding(_FIXED_PLAN) from error
         raise
+    if job is None:
+        return fleet
+    from skyplane_orchestration.transfer.probe import probed
+
+    return probed(context, job, fleet)
 
 
 def _planner(context: ClientContext, job: TransferJob | None) -> PlanAgain | None:

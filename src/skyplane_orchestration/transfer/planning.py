@@ -121,7 +121,7 @@ def plan_job(
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
         grid = within_quotas(grid, provisioner, ends, job.policy)
-    limits = _limits_of(job)
+    limits = limits_of(job)
     with timed("plan: search"):
         plan = planner.plan(
             grid,
@@ -187,7 +187,7 @@ def plan_job_again(
             objective_from_dict(plan.objective),
             volume_gb=plan.volume_gb,
             objects=plan.objects,
-            limits=_limits_of(job),
+            limits=limits_of(job),
             policy=job.policy,
         )
     notes = (server_side_note(job),) if plan.server_side_copy else ()
@@ -219,7 +219,7 @@ def _quota_after(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
     return RegionQuota(refused.region, name, vcpus=refused.instances * vcpus, series=kind)
 
 
-def _limits_of(job: TransferJob) -> Limits:
+def limits_of(job: TransferJob) -> Limits:
     """The limits of a plan: more gateways than the bandwidth limit uses would only cost.
 
     Raises ConfigurationInvalid for a throughput that the bandwidth limit forbids.

@@ -90,6 +90,7 @@ def result_of(
         source_digest=status.source_digest,
         largest=_largest(job, status.largest),
         unchecked=status.unchecked,
+        measured=fleet.probes,
     )
 
 
@@ -107,7 +108,7 @@ def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
         copied_bytes=size,
         seconds=status.seconds,
         goodput_gbps=rate_gbps(size, status.seconds),
-        cost=status.cost or cost_of(fleet, status, fleet.provision_s),
+        cost=status.cost or cost_of(fleet, status, is_first=True),
     )
 
 

@@ -10,9 +10,9 @@ from tests.gateway.transport.lab import connected_fleet, frame, on_jumping_loop,
 from tests.gateway.virtual_time import run_virtually
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, GatewayLost, Overloaded
-from skyplane_gateway.config import Route
+from skyplane_gateway.config import ProbeReport, Route
 from skyplane_gateway.protocol import PROBE_TRANSFER, ChunkId, RawFrame, RawReceipt
-from skyplane_gateway.transport.probe import ProbeReport, Probes
+from skyplane_gateway.transport.probe import Probes
 
 ROUTE = 3
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skyplane_gateway.config import Route
 from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
 from skyplane_orchestration.provision.fleet.ingress_rules import (
@@ -37,8 +39,8 @@ def handles() -> dict[str, GatewayHandle]:
     }
 
 
-def rules(*routes: Route) -> dict[str, set[Ingress]]:
-    found = peer_ingress(routes, handles())
+def rules(*routes: Route, probes: Sequence[Route] = ()) -> dict[str, set[Ingress]]:
+    found = peer_ingress(routes, handles(), probes)
     return {region: set(its) for region, its in found.items()}
 
 
@@ -68,6 +70,18 @@ def test_data_ports_are_open_to_the_gateways_that_dial_them() -> None:
     assert relayed[Z] == {from_(f"{R}/0.0", DATA), from_(f"{A}/0.0", CONTROL)}
     # The two sources of the instance call each other.
     assert relayed[A] == {from_(f"{A}/0.0", CONTROL)}
+
+
+def test_a_probe_opens_data_ports_only() -> None:
+    planned = Route(0, (f"{A}/0.0", f"{R}/0.0", f"{Z}/0.0"), (8, 8), 1.0)
+    probes = [
+        Route(9, (f"{A}/0.0", f"{Z}/0.0"), (8,), 1.0),
+        Route(8, (f"{R}/0.0", f"{Z}/0.0"), (8,), 1.0),
+    ]
+    before, found = rules(planned), rules(planned, probes=probes)
+    assert (found[A], found[R]) == (before[A], before[R])
+    # The direct path is measured; a relay is the source of a probe, and calls nobody.
+    assert found[Z] - before[Z] == {from_(f"{A}/0.0", (DATA[0], DATA[0]))}
 
 
 def test_a_peer_has_one_rule_where_its_ports_are_next_to_each_other() -> None:

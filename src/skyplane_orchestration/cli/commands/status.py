@@ -72,7 +72,7 @@ def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome
     if not answers:
         return None  # Its instances may have ended long ago.
     rows = [
-        cost_of(fleet, TransferStatus.from_document(status), fleet.provision_s)
+        cost_of(fleet, TransferStatus.from_document(status), is_first=True)
         for document in answers.values()
         for status in document.get("leading", {}).values()
     ]

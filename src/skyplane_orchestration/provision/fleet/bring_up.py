@@ -50,8 +50,9 @@ from skyplane_orchestration.provision.gateway_settings import (
     processes_per_instance,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.probe_routes import edges_to_probe, probe_routes
 from skyplane_orchestration.provision.provisioner import FleetSpec
-from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
+from skyplane_orchestration.provision.routes import build_routes, peers_of, split_into_processes
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class _BringUp:
             self.instances, dict.fromkeys(self.instances, self.tags.processes)
         )
         routes = build_routes(self.spec.plan, self.nodes)
-        self._neighbours = neighbours(routes)
+        self._peers = peers_of(self.nodes)
         control = control_ingress(self.context.options.control_cidrs, self.tags.processes)
         self._require_own_secret(found.values())
         if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
@@ -135,7 +136,8 @@ class _BringUp:
             for region, nodes in self.nodes.items()
             for node in nodes
         }
-        peers = peer_ingress(routes, handles)
+        probes = probe_routes(edges_to_probe(self.spec.plan), self.nodes)
+        peers = peer_ingress(routes, handles, [one for some in probes.values() for one in some])
         rules = {region: (*control, *ingress) for region, ingress in peers.items()}
         self.context.clouds.set_ingress(self.tags, rules)
         keep_plan(self.spec.plan, handles.values(), self.sessions)
@@ -365,7 +367,7 @@ class _BringUp:
             self.spec,
             self.authority,
             node,
-            self._neighbours[node],
+            self._peers[node],
             self.tags.hard_end_unix_s - self.context.clock.wall(),
             self.context.options.gateway_settings,
             directory="",

@@ -116,7 +116,7 @@ def _is_within_another(source: _Network, sources: Collection[_Network]) -> bool:
 
 
 def peer_ingress(
-    routes: Sequence[Route], handles: Mapping[str, GatewayHandle]
+    routes: Sequence[Route], handles: Mapping[str, GatewayHandle], probes: Sequence[Route] = ()
 ) -> dict[str, tuple[Ingress, ...]]:
     """Region tag -> what the instances of other gateways may reach there.
 
@@ -124,11 +124,14 @@ def peer_ingress(
     otherwise. Any source may become the lead, and a lead calls the control APIs of other sources
     and of the sinks. The instances of a region share a firewall, so a peer of one reaches the same
     ports of all. A peer mostly has one rule: EC2 allows 60 in a group.
+
+    Args:
+        probes: routes that carry no transfer, so that their sources call nobody.
     """
     ports: dict[str, dict[str, set[int]]] = {
         handle.region: defaultdict(set) for handle in handles.values()
     }
-    for dialer, dialed in _dials(routes):
+    for dialer, dialed in _dials((*routes, *probes)):
         handle = handles[dialed]
         ports[handle.region][handles[dialer].data[0]].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}

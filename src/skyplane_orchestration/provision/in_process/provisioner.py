@@ -32,8 +32,8 @@ from skyplane_orchestration.provision.local.run_directory import (
 from skyplane_orchestration.provision.provisioner import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.routes import (
     build_routes,
-    neighbours,
     node_names,
+    peers_of,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class InProcessProvisioner:
         stack.callback(directory.remove)
         meta = FleetMeta.of(spec, self._clock.wall())
         directory.write_meta(meta)
-        configs = self._configs(spec, authority, directory, region_of, neighbours(routes))
+        configs = self._configs(spec, authority, directory, region_of, peers_of(nodes))
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)
         thread.start(_READY_TIMEOUT_S)

@@ -32,7 +32,7 @@ from skyplane_orchestration.provision.local.run_directory import (
 )
 from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.provisioner import FleetSpec
-from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
+from skyplane_orchestration.provision.routes import build_routes, connections_of, peers_of
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -81,14 +81,13 @@ class _BringUp:
 
     def __post_init__(self) -> None:
         self._region_of = {node: region for region, group in self.nodes.items() for node in group}
-        self._neighbours: dict[str, frozenset[str]] = {}
+        self._peers = peers_of(self.nodes)
         self._adopted: set[str] = set()
         self._started: set[GatewayFiles] = set()
         self._launchers: dict[GatewayFiles, subprocess.Popen[bytes]] = {}
 
     def run(self) -> Fleet:
         routes = build_routes(self.spec.plan, self.nodes)
-        self._neighbours = neighbours(routes)
         connections = max(connections_of(routes).values())
         launch.require_open_files(self.runner.options.gateway_settings, connections)
         with closing(open_sessions(self.authority, self.runner.connect)) as sessions:
@@ -152,8 +151,8 @@ class _BringUp:
         config, ports = files.read_config(), files.read_ports()
         if config is None or ports is None:
             return False
-        if not self._neighbours[node] <= set(config.hello_keys_hex):
-            return False  # It was started for another plan and lacks keys of its neighbours.
+        if not self._peers[node] <= set(config.hello_keys_hex):
+            return False  # It was started for another plan and lacks keys of its peers.
         address = config.control_host, ports[0]
         return sessions.is_usable(node, address, self.spec.times.start_within_s)
 
@@ -179,7 +178,7 @@ class _BringUp:
             self.spec,
             self.authority,
             node,
-            self._neighbours[node],
+            self._peers[node],
             self.meta.hard_end_unix_s - self.runner.clock.wall(),
             options.gateway_settings,
             directory=str(files.directory),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -96,6 +97,9 @@ class LocalProvisioner:
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         require_gateway(self.options)
+        recorded = self.recorded(spec.key)
+        if recorded is not None and recorded.plan.replaces == spec.plan.shape:
+            spec = replace(spec, plan=recorded.plan)
         limit = spec.max_instances_per_region or self.options.max_instances_per_region
         instances = node_names(spec.plan, limit)
         processes = processes_per_instance(

@@ -1,0 +1,151 @@
+"""Plans a job again on instances that run, with the rates that were measured between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
+from skyplane_orchestration.model.job import (
+    Deadline,
+    MaximizeThroughput,
+    Objective,
+    Policy,
+    TransferJob,
+    objective_from_dict,
+)
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.transfer.planning import limits_of
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.grids import Grid
+
+_RUNNING: Final = "the instances that run"
+#: A ceiling above every price.
+_ANY_USD_PER_GB: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """What a probe takes: of the time, and of the money that a job may cost."""
+
+    seconds: float = 0.0
+    usd: float = 0.0
+
+
+def plan_measured(
+    grid: Grid,
+    job: TransferJob,
+    plan: TransferPlan,
+    measured: Sequence[EdgeMeasurement],
+    spent: ProbeCost,
+    provision_s: Mapping[str, float],
+) -> TransferPlan:
+    """The best plan for the objective of a plan, on its instances, with the measured rates.
+
+    Ceilings and deadlines hold together with what the probe took. The fastest plan takes the place
+    of one for a floor or a deadline that these instances cannot meet.
+
+    Raises PlanInfeasible: no plan on these instances stays below the ceilings.
+    """
+    objective = objective_from_dict(plan.objective)
+    on_running = _on_running(_with_rates(grid, measured), plan, provision_s)
+    policy = _policy_of(job.policy, plan, spent)
+    try:
+        found = _planned(on_running, job, plan, _rest_of(objective, plan, spent), policy)
+    except PlanInfeasible:
+        if isinstance(objective, MaximizeThroughput) or not measured:
+            raise
+        fastest = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
+        found = _planned(on_running, job, plan, fastest, policy)
+    _require_running(found, plan)
+    return replace(
+        found,
+        objective=plan.objective,
+        notes=(*plan.notes, *(note for note in found.notes if note not in plan.notes)),
+        server_side_copy=plan.server_side_copy,
+        refused=plan.refused,
+        replaces=plan.replaces or plan.shape,
+    )
+
+
+def _planned(
+    grid: Grid, job: TransferJob, plan: TransferPlan, objective: Objective, policy: Policy
+) -> TransferPlan:
+    from skyplane_orchestration import planner
+
+    limits = limits_of(job)
+    if not plan.relays:
+        limits = replace(limits, max_relays=0)
+    return planner.plan(
+        grid,
+        plan.src,
+        plan.dst,
+        objective,
+        volume_gb=plan.volume_gb,
+        objects=plan.objects,
+        limits=limits,
+        policy=policy,
+    )
+
+
+def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Objective:
+    """The objective for what the probe has left. Raises PlanInfeasible if that is nothing."""
+    volume_gb = plan.volume_gb or 0.0
+    if isinstance(objective, Deadline):
+        left_s = objective.seconds - spent.seconds
+        return Deadline(_positive(left_s, "deadline"))
+    if isinstance(objective, MaximizeThroughput):
+        if objective.max_cost_usd is not None:
+            left_usd = objective.max_cost_usd - spent.usd
+            return MaximizeThroughput(max_cost_usd=_positive(left_usd, "cost"))
+        share_usd = spent.usd / volume_gb if volume_gb else 0.0
+        left_usd = (objective.max_usd_per_gb or 0.0) - share_usd
+        return MaximizeThroughput(max_usd_per_gb=_positive(left_usd, "price"))
+    return objective
+
+
+def _policy_of(policy: Policy, plan: TransferPlan, spent: ProbeCost) -> Policy:
+    most_usd = policy.max_job_usd
+    if most_usd is not None:
+        most_usd = _positive(most_usd - spent.usd, "cost")
+    # Without any, every region may relay.
+    return replace(policy, allow_regions=plan.relays or policy.allow_regions, max_job_usd=most_usd)
+
+
+def _positive(left: float, what: str) -> float:
+    if left <= 0:
+        raise PlanInfeasible(f"a probe would use up the whole {what} that the job allows")
+    return left
+
+
+def _with_rates(grid: Grid, measured: Sequence[EdgeMeasurement]) -> Grid:
+    rates, is_measured = grid.throughput_gbps.copy(), grid.measured.copy()
+    for one in measured:
+        edge = grid.index_of(one.src), grid.index_of(one.dst)
+        rates[edge], is_measured[edge] = one.gbps / one.instances, True
+    return grid.with_edges(throughput_gbps=rates, measured=is_measured)
+
+
+def _on_running(grid: Grid, plan: TransferPlan, provision_s: Mapping[str, float]) -> Grid:
+    """The grid of an account that may run the instances of the plan, and no others."""
+    clouds = {tag.partition(":")[0] for tag in plan.instances}
+    run = {(tag.partition(":")[0], group.type) for tag, group in plan.instances.items()}
+    types = tuple(
+        one for one in grid.types if one.cloud not in clouds or (one.cloud, one.name) in run
+    )
+    quotas = [
+        RegionQuota(tag, _RUNNING, instances=group.count) for tag, group in plan.instances.items()
+    ]
+    return replace(grid.with_account(quotas), types=types, provision_s=provision_s)
+
+
+def _require_running(found: TransferPlan, plan: TransferPlan) -> None:
+    """Raises PlanInfeasible for a plan with an instance that does not run."""
+    for tag, group in found.instances.items():
+        runs = plan.instances.get(tag)
+        if runs is None or runs.type != group.type or runs.count < group.count:
+            raise PlanInfeasible(f"the best plan needs {group.count} {group.type} in {tag}")

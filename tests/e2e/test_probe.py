@@ -1,0 +1,86 @@
+"""A grid that is wrong on one edge: a probe of real gateways finds it, and the plan changes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults import shaped_lines
+from tests.planner.conftest import grid_of
+
+from skyplane_orchestration import planner
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, TransferJob
+from skyplane_orchestration.model.location import Location
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+MIB = 1 << 20
+
+
+def test_a_plan_follows_what_its_gateways_have_measured(
+    kit: ClientKit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    direct = kit.SOURCE, kit.SINK
+    first, second = (kit.SOURCE, kit.RELAY), (kit.RELAY, kit.SINK)
+    carried = {direct: 0.1, first: 0.08, second: 0.16}
+    modelled = {**carried, first: 0.16}
+    grid = grid_of({edge: (gbps, 0.02) for edge, gbps in modelled.items()})
+    limits, fastest = Limits(instance_limit=1), MaximizeThroughput(max_usd_per_gb=1.0)
+    plan = planner.plan(grid, *direct, fastest, volume_gb=0.15, limits=limits)
+    assert plan.relays == (kit.RELAY,)
+    assert plan.throughput_gbps == pytest.approx(0.16)
+
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    bodies = {f"o{number}": os.urandom(5 * MIB) for number in range(30)}
+    for name, body in bodies.items():
+        (source / name).write_bytes(body)
+    job = TransferJob(
+        Location(f"{source}/"),
+        Location(f"{target}/"),
+        objective=fastest,
+        limits=replace(limits, chunk_mib=5),
+        probe="always",
+    )
+    monkeypatch.setattr(Client, "grid", grid)
+    client = kit.client("probed")
+    with shaped_lines.between_gateways(carried, monkeypatch):
+        fleet = client.provision(plan, job=job)
+        try:
+            # A worker that has lost the fleet's document finds the plan that runs.
+            assert client.provision(plan).plan == fleet.plan
+            result = client.transfer(job, fleet)
+        finally:
+            client.teardown(fleet)
+    probes = [one for one in result.measured if one.kind == "probed"]
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == bodies
+
+    assert {(one.src, one.dst) for one in probes} == set(carried)
+    for one in probes:
+        print(one.src, one.dst, f"carries {carried[one.src, one.dst]}, probed {one.gbps:.4f}")
+    for edge in result.edges:
+        print(edge)
+    print(f"promised {fleet.plan.throughput_gbps:.4f}, goodput {result.goodput_gbps:.4f}")
+    # Over the relay, half of what the grid says: less than on the direct path.
+    assert fleet.plan.relays == ()
+    assert {gateway.region for gateway in fleet.gateways} == set(direct)
+    [told] = [record.message for record in caplog.records if "planned again" in record.message]
+    assert told.startswith("probed 3 edges in ")
+    assert told.endswith("instead of 0.16 Gbit/s")
+    [edge] = result.edges
+    assert (edge.modelled_gbps, edge.probed_gbps) == (0.1, edge.planned_gbps)
+    assert result.planned_gbps == fleet.plan.throughput_gbps
+    probed = {(one.src, one.dst): one for one in probes}
+    assert probed[first].modelled_gbps == 0.16
+    assert probed[first].gbps < probed[direct].gbps

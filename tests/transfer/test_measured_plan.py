@@ -1,0 +1,129 @@
+"""Plans on measured rates: on the instances that run, within what the probe has left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.planner.conftest import grid_of
+from tests.transfer.samples import JOB
+
+from skyplane_orchestration import planner
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
+from skyplane_orchestration.model.job import (
+    ANY_REGION,
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+)
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
+
+S, R, OTHER, T = "aws:s", "azure:r", "azure:other", "gcp:t"
+DIRECT, FIRST, SECOND = (S, T), (S, R), (R, T)
+
+#: Over azure:r twice the direct path's rate, and over azure:other four times.
+GRID = grid_of(
+    {
+        DIRECT: (1.0, 0.10),
+        FIRST: (2.0, 0.04),
+        SECOND: (2.0, 0.08),
+        (S, OTHER): (4.0, 0.04),
+        (OTHER, T): (4.0, 0.08),
+    }
+)
+FASTEST = MaximizeThroughput(max_usd_per_gb=1.0)
+ONE = Limits(instance_limit=1)
+FREE = ProbeCost()
+
+
+def plan_of(objective: Objective, grid: Grid = GRID, **policy: float) -> TransferPlan:
+    """A plan over azure:r, since azure:other may not relay."""
+    allowed = Policy(allow_regions=(R,), **policy)  # type: ignore[arg-type]
+    return planner.plan(grid, S, T, objective, volume_gb=100.0, limits=ONE, policy=allowed)
+
+
+def again(
+    plan: TransferPlan,
+    gbps: Mapping[tuple[str, str], float],
+    spent: ProbeCost = FREE,
+    policy: Policy = ANY_REGION,
+) -> TransferPlan:
+    """The plan after the probe, whose job allows every region and many instances."""
+    measured = [EdgeMeasurement(*edge, gbps[edge], 64, 1, 3.0, 1, 0.0) for edge in gbps]
+    return plan_measured(GRID, replace(JOB, policy=policy), plan, measured, spent, {})
+
+
+def rates(plan: TransferPlan) -> dict[tuple[str, str], float]:
+    return {(edge.src, edge.dst): round(edge.flow_gbps, 6) for edge in plan.edges}
+
+
+def test_a_relay_that_is_slower_than_the_grid_says_is_left_out() -> None:
+    plan = plan_of(FASTEST)
+    assert plan.relays == (R,)
+    found = again(plan, {DIRECT: 1.1, FIRST: 0.7, SECOND: 2.0})
+    assert rates(found) == {DIRECT: 1.1}
+    [edge] = found.edges
+    assert edge.throughput == "measured"
+    assert found.objective == plan.objective
+    # A call that comes with the first plan finds the fleet.
+    assert found.replaces == plan.shape
+
+
+def test_neither_another_region_nor_another_instance_comes_in() -> None:
+    found = again(plan_of(FASTEST), {FIRST: 1.9, SECOND: 1.9})
+    assert rates(found) == {FIRST: 1.9, SECOND: 1.9}
+    assert {tag: group.count for tag, group in found.instances.items()} == {S: 1, R: 1, T: 1}
+    direct = planner.plan(GRID, S, T, FASTEST, volume_gb=100.0, limits=replace(ONE, max_relays=0))
+    assert rates(again(direct, {DIRECT: 0.5})) == {DIRECT: 0.5}
+
+
+@pytest.mark.parametrize("objective", [MinimizeCost(1.5), Deadline(700.0)])
+def test_the_fastest_plan_takes_the_place_of_a_floor_that_does_not_hold(
+    objective: Objective,
+) -> None:
+    plan = plan_of(objective)
+    found = again(plan, {DIRECT: 0.4, FIRST: 0.6, SECOND: 2.0})
+    assert found.throughput_gbps == pytest.approx(0.6)
+    assert found.objective == plan.objective
+
+
+def test_a_ceiling_counts_what_the_probe_has_cost() -> None:
+    # Over the relay 0.12 USD per GB and its instances.
+    plan = plan_of(MaximizeThroughput(max_cost_usd=13.5))
+    assert plan.relays == (R,)
+    same = {DIRECT: 1.0, FIRST: 2.0, SECOND: 2.0}
+    total_usd = plan.cost.total_usd
+    assert total_usd is not None
+    left_usd = 13.5 - total_usd
+    assert again(plan, same, ProbeCost(usd=0.9 * left_usd)).relays == (R,)
+    cheaper = again(plan, same, ProbeCost(usd=left_usd + 0.5))
+    assert cheaper.cost.total_usd is not None
+    assert cheaper.cost.total_usd + left_usd + 0.5 <= 13.5
+    with pytest.raises(PlanInfeasible):
+        again(plan, same, ProbeCost(usd=13.0))
+    with pytest.raises(PlanInfeasible, match="use up the whole cost"):
+        again(plan, same, ProbeCost(usd=14.0))
+
+
+def test_the_budget_of_a_job_counts_what_the_probe_has_cost() -> None:
+    plan = plan_of(FASTEST, max_job_usd=15.0)
+    assert again(plan, {}, ProbeCost(usd=0.1), Policy(max_job_usd=15.0)).relays == (R,)
+    with pytest.raises(PlanInfeasible):
+        again(plan, {}, ProbeCost(usd=14.0), Policy(max_job_usd=15.0))
+
+
+def test_a_deadline_counts_the_time_of_the_probe() -> None:
+    # Without measured rates, as it is asked before a probe.
+    plan = plan_of(Deadline(900.0))
+    slack_s = 900.0 - (plan.provision_s + (plan.transfer_s or 0.0))
+    fastest_s = plan_of(FASTEST).transfer_s or 0.0
+    assert again(plan, {}, ProbeCost(seconds=5.0)).throughput_gbps >= plan.throughput_gbps
+    with pytest.raises(PlanInfeasible):
+        again(plan, {}, ProbeCost(seconds=slack_s + (plan.transfer_s or 0.0) - fastest_s + 1.0))
