@@ -21,7 +21,7 @@ from skyplane_gateway.protocol import (
     State,
 )
 from skyplane_gateway.protocol.handshake import Hello
-from skyplane_gateway.transport.socket_options import set_options
+from skyplane_gateway.transport.socket_options import not_sent_bytes, set_options
 from skyplane_gateway.transport.write_timeout import WriteTimeout
 
 #: A link is not ready above the first number of unsent bytes, and ready again below the
@@ -253,6 +253,12 @@ class Link(asyncio.BufferedProtocol):
 
     def _unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def unsent_bytes(self) -> int:
+        """Bytes that wait here for the network, those in the kernel included."""
+        if self._transport is None:
+            return 0
+        return self._unsent_bytes() + not_sent_bytes(self._transport.get_extra_info("socket"))
 
     def _flush(self) -> None:
         if self._transport is None or self._is_hello_held:

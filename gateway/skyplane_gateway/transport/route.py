@@ -12,7 +12,7 @@ from skyplane_gateway.protocol import FrameHeader, Side
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.log_throttle import LogThrottle
-from skyplane_gateway.transport.saturation import SaturationMeter
+from skyplane_gateway.transport.saturation import WAITING_PARTS, SaturationMeter
 
 Address = tuple[str, int]
 
@@ -58,8 +58,7 @@ class LocalRoute:
         is_ended: do not build it again: the fleet ends, or the topology has changed.
         failures: failures in a row, for the pause before the next attempt.
         log_throttle, is_logged: limit the log, and say whether the last failure is in it.
-        senders: calls that wait at the source to send a frame.
-        saturation: when frames waited for the next hop.
+        saturation: the times in which bytes waited for the network to the next hop.
     """
 
     def __init__(self, node: str, config: Route, addresses: Mapping[str, Address]) -> None:
@@ -82,7 +81,6 @@ class LocalRoute:
         self.is_logged = False
         self.frames = 0
         self.frame_bytes = 0
-        self.senders = 0
         self.saturation = SaturationMeter()
         self._next_link = 0
 
@@ -195,26 +193,15 @@ class LocalRoute:
         return None
 
     def count_frame(self, size_bytes: int) -> None:
+        """A frame is about to be sent, or was received at the sink."""
         self.frames += 1
         self.frame_bytes += size_bytes
-        self.note_waiting(size_bytes)
-
-    def note_waiting(self, sent_bytes: int = 0) -> None:
-        """Whether frames wait for the next hop may have changed, or it has taken bytes."""
         now_s = asyncio.get_running_loop().time()
-        waits = bool(self.senders or self.waiting)
-        self.saturation.note(now_s, waits=waits, sent_bytes=sent_bytes)
-
-    async def wait_writable(self) -> None:
-        """Wait at the source until the next hop may take a frame."""
-        self.writable.clear()
-        self.senders += 1
-        self.note_waiting()
-        try:
-            await self.writable.wait()
-        finally:
-            self.senders -= 1
-            self.note_waiting()
+        if self.saturation.is_due(now_s):
+            unsent = [link.unsent_bytes() for link in self.downstream_links]
+            sent_bytes = sum(link.sent_bytes for link in self.downstream_links) - sum(unsent)
+            waits = WAITING_PARTS * sum(map(bool, unsent)) >= len(unsent) > 0
+            self.saturation.sample(now_s, sent_bytes, waits=waits)
 
     def forward(self) -> None:
         """Send waiting frames downstream, and read again from the links they came by."""

@@ -150,7 +150,8 @@ class Router:
                 route.count_frame(total_bytes(frame.sealed))
                 link.send_frame(header, *frame.sealed)
                 return
-            await route.wait_writable()
+            route.writable.clear()
+            await route.writable.wait()
 
     def send_receipt(self, receipt: RawReceipt) -> None:
         """Send up the receipt's route; dropped when the route is down (its source knows)."""
@@ -196,7 +197,6 @@ class Router:
         route.waiting.append((header, sealed, link))
         route.forward()
         if route.waiting:
-            route.note_waiting()
             link.pause_reading()
 
     def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None:
@@ -239,8 +239,8 @@ class Router:
     def statistics(self) -> list[dict[str, Any]]:
         """Per route: frames and bytes that this gateway sent (or took, as a sink).
 
-        `saturated_s` and `saturated_bytes` are of the times in which frames waited for the next
-        hop; see `SaturationMeter`.
+        `saturated_s` and `saturated_bytes` are of the times in which bytes waited for the
+        network to the next hop; see `SaturationMeter`.
         """
         return [
             {

@@ -4,45 +4,38 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Least length of a window, in seconds.
-_WINDOW_S: Final = 1.0
-#: A longer one without a frame (1 MiB) is of a route that has broken, and does not count.
-_LONGEST_WINDOW_S: Final = 5.0
-#: A window counts if a frame waited in at least this share of it.
-_LEAST_SHARE: Final = 0.8
+#: Least time between two samples, in seconds.
+SAMPLE_S: Final = 1.0
+#: Bytes wait for the network if they do in one of so many connections. Of 64 connections on a full
+#: line of 0.4 Gbit/s they did in 18 to 56, in 11 of 12 samples.
+WAITING_PARTS: Final = 8
+#: A longer time between two samples is of a route that stood still, and does not count.
+_LONGEST_S: Final = 5.0
 
 
 class SaturationMeter:
-    """Counts windows in which frames waited, because no connection of the next hop took one.
+    """Counts the times between samples in which bytes waited for the network.
 
     The start, the tail and times in which a store is slow are left out so.
 
     Attributes:
-        seconds: of the windows that count.
-        sent_bytes: that the connections took in these windows.
+        seconds: of the times that count.
+        sent_bytes: that went onto the network in these times.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.sent_bytes = 0
-        self._began_s: float | None = None
-        self._last_s = 0.0
-        self._waited_s = 0.0
-        self._window_bytes = 0
-        self._waits = False
+        self._last_s = float("-inf")
+        self._last_bytes: int | None = None
 
-    def note(self, now_s: float, *, waits: bool, sent_bytes: int = 0) -> None:
-        """The connections have taken so many bytes; `waits`: from now on a frame waits."""
-        if self._began_s is None:
-            self._began_s = self._last_s = now_s
-        if self._waits:
-            self._waited_s += now_s - self._last_s
-        self._last_s, self._waits = now_s, waits
-        length_s = now_s - self._began_s
-        if length_s >= _WINDOW_S:
-            waited = self._waited_s >= _LEAST_SHARE * length_s
-            if waited and length_s <= _LONGEST_WINDOW_S:
-                self.seconds += length_s
-                self.sent_bytes += self._window_bytes
-            self._began_s, self._waited_s, self._window_bytes = now_s, 0.0, 0
-        self._window_bytes += sent_bytes
+    def is_due(self, now_s: float) -> bool:
+        return now_s - self._last_s >= SAMPLE_S
+
+    def sample(self, now_s: float, on_network_bytes: int, *, waits: bool) -> None:
+        """The connections have sent so many bytes since they began; `waits`: more wait there."""
+        length_s, before = now_s - self._last_s, self._last_bytes
+        self._last_s, self._last_bytes = now_s, on_network_bytes if waits else None
+        if before is not None and waits and length_s <= _LONGEST_S and on_network_bytes > before:
+            self.seconds += length_s
+            self.sent_bytes += on_network_bytes - before

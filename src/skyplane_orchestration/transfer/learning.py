@@ -1,6 +1,6 @@
 """What a finished transfer teaches about its edges, and the plans that read it.
 
-The rate of an edge is that of the seconds in which frames waited for it: the start, the tail, and
+The rate of an edge is that of the times in which bytes waited for it: the start, the tail, and
 times in which a store was the limit are not in it. An edge counts if its paths were full for
 `LEAST_S`, and not because of the hop after it.
 """

@@ -1,9 +1,8 @@
-"""Which times of a route count as limited by its next hop."""
+"""Which times of a route count as limited by the network to its next hop."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 from tests.gateway.transport.lab import Gateway, connected_fleet, frame, on_jumping_loop
@@ -14,53 +13,34 @@ from skyplane_gateway.transport.saturation import SaturationMeter
 MIB = 1 << 20
 
 
-@dataclass
-class Line:
-    """A meter, and a clock that the test moves."""
-
-    meter: SaturationMeter = field(default_factory=SaturationMeter)
-    now_s: float = 100.0
-
-    def send(self, frames: int, *, waiting_s: float, ready_s: float) -> Line:
-        """Send frames, each after a wait for the line, and then one for the store."""
-        for _ in range(frames):
-            self.meter.note(self.now_s, waits=True)
-            self.now_s += waiting_s
-            self.meter.note(self.now_s, waits=False, sent_bytes=MIB)
-            self.now_s += ready_s
-        return self
+def metered(*samples: tuple[float, int, bool]) -> tuple[float, int]:
+    """Seconds and bytes that count, of samples (time, MiB on the network so far, bytes wait)."""
+    meter = SaturationMeter()
+    for now_s, sent_mib, waits in samples:
+        meter.sample(now_s, sent_mib * MIB, waits=waits)
+    return meter.seconds, meter.sent_bytes // MIB
 
 
-def test_the_rate_of_a_full_line_is_that_of_the_line() -> None:
-    meter = Line().send(101, waiting_s=0.1, ready_s=0.0).meter
-    assert meter.seconds == pytest.approx(10.0, abs=1.1)
-    assert meter.sent_bytes / meter.seconds == pytest.approx(10 * MIB, rel=0.02)
+def test_times_between_two_samples_with_waiting_bytes_count() -> None:
+    assert metered((7.0, 0, True), (8.0, 50, True), (9.5, 125, True)) == (2.5, 125)
 
 
-def test_a_slow_store_counts_no_second() -> None:
-    meter = Line().send(200, waiting_s=0.01, ready_s=0.09).meter
-    assert (meter.seconds, meter.sent_bytes) == (0.0, 0)
-
-
-def test_only_the_full_part_of_a_transfer_counts() -> None:
-    line = Line()
-    line.send(200, waiting_s=0.0, ready_s=0.02)  # The start: buffers are empty, the line is fast.
-    line.send(100, waiting_s=0.1, ready_s=0.0)
-    line.send(10, waiting_s=0.0, ready_s=1.0)  # The tail: the last objects, one by one.
-    assert line.meter.seconds == pytest.approx(10.0, abs=1.5)
-    assert line.meter.sent_bytes / line.meter.seconds == pytest.approx(10 * MIB, rel=0.15)
-
-
-def test_an_outage_is_not_a_slow_line() -> None:
-    line = Line().send(51, waiting_s=0.1, ready_s=0.0)
-    line.send(1, waiting_s=60.0, ready_s=0.0)
-    line.send(51, waiting_s=0.1, ready_s=0.0)
-    assert line.meter.seconds == pytest.approx(10.0, abs=2.2)
-    assert line.meter.sent_bytes / line.meter.seconds == pytest.approx(10 * MIB, rel=0.05)
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param([(1.0, 0, False), (2.0, 9, False), (3.0, 18, False)], id="a slow store"),
+        pytest.param([(1.0, 0, False), (2.0, 250, True)], id="the start fills the buffers"),
+        pytest.param([(1.0, 0, True), (2.0, 250, False)], id="the tail empties them"),
+        pytest.param([(1.0, 0, True), (61.0, 9, True)], id="an outage is not a slow line"),
+        pytest.param([(1.0, 500, True), (2.0, 4, True)], id="the connections are new ones"),
+    ],
+)
+def test_other_times_do_not(samples: list[tuple[float, int, bool]]) -> None:
+    assert metered(*samples) == (0.0, 0)
 
 
 @on_jumping_loop
-async def test_source_and_relay_report_how_long_their_next_hops_were_full() -> None:
+async def test_a_gateway_reports_how_long_bytes_waited_for_its_next_hop() -> None:
     async with connected_fleet(Route(0, ("a", "r", "b"), (1, 1), 1.0)) as fleet:
         row = fleet["a"].router.statistics()[0]
         assert (row["saturated_s"], row["saturated_bytes"]) == (0.0, 0)
@@ -76,6 +56,15 @@ async def test_source_and_relay_report_how_long_their_next_hops_were_full() -> N
             assert row["saturated_s"] >= 2.0
             assert 0 < row["saturated_bytes"] <= row["frame_bytes"]
         assert fleet["b"].router.statistics()[0]["saturated_s"] == 0.0
+
+
+@on_jumping_loop
+async def test_a_slow_source_saturates_nothing() -> None:
+    async with connected_fleet(Route(0, ("a", "b"), (1,), 1.0)) as fleet:
+        for _ in range(40):
+            await send_all(fleet["a"], 1)
+            await asyncio.sleep(0.4)
+        assert fleet["a"].router.statistics()[0]["saturated_s"] == 0.0
 
 
 async def send_all(source: Gateway, count: int) -> None:
