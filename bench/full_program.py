@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.planner_grids import measured_grid
@@ -51,11 +51,12 @@ from skyplane_orchestration.planner.search.restricted import throughput_objectiv
 from skyplane_orchestration.planner.solution import IntegerSolution
 from skyplane_orchestration.planner.solve import solve_integers
 from skyplane_orchestration.planner.total_bounds import priced_at
+from skyplane_orchestration.planner.value_of_time import ROOM
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 SEED: Final = 20221127
 REGIONS: Final = 8
-KINDS: Final = ("floor", "exact floor", "price", "total", "deadline")
+KINDS: Final = ("floor", "exact floor", "price", "total", "deadline", "time")
 #: The most that a plan may lose to the full program, and the largest gap that it may state for a
 #: total or a deadline.
 MOST_LOSS, MOST_GAP = 0.0035, 0.01
@@ -115,8 +116,12 @@ def questions(grid: Grid, count: int) -> Iterator[Question]:
         policy = Policy(allow_regions=tuple(others))
         most = build_problem(grid, src, dst, goal_gbps=0.0, limits=limits, policy=policy).most_gbps
         share, more = chooser.uniform(0.1, 0.8), chooser.uniform(1.01, 1.8)
+        hourly = 10 ** chooser.uniform(-1, 2)
         try:
-            objective = _objective(kind, request, policy, most * share, more)
+            if kind == "time":
+                objective: Objective = MinimizeCost(most * share / 4, False, hourly)
+            else:
+                objective = _objective(kind, request, policy, most * share, more)
         except PlanInfeasible:
             objective = MinimizeCost(most * share)
         yield Question(kind, request, objective, policy)
@@ -170,8 +175,13 @@ def optimum(question: Question) -> float | None:
         if math.isfinite(goal):
             most = max(goal, problem.most_gbps)
             part = within_wait(problem.with_goal(goal, most), wait_s)
+            part = replace(part, time_usd_per_s=_time_usd_per_s(objective))
             best = min(best, _least_total(request, part, wait_s, best))
     return best if math.isfinite(best) else None
+
+
+def _time_usd_per_s(objective: Objective) -> float:
+    return objective.time_usd_per_s if isinstance(objective, MinimizeCost) else 0.0
 
 
 def _fastest(problem: PlanProblem, usd_per_gbit: float) -> IntegerSolution | None:
@@ -196,7 +206,7 @@ def _least_price(problem: PlanProblem) -> tuple[IntegerSolution, float] | None:
     while True:
         cost = cost_per_second(part) * scale
         cost[columns.throughput] = -price * scale
-        cost[columns.constant] = _SCALE
+        cost[columns.constant] = _SCALE + part.time_usd_per_s * scale
         found = solve_integers(
             part, cost, extra=policy_rows(part), relative_gap=_ACCURACY, time_limit_s=_LIMIT_S
         )
@@ -212,14 +222,20 @@ def _least_price(problem: PlanProblem) -> tuple[IntegerSolution, float] | None:
 
 
 def _least_total(request: PlanRequest, problem: PlanProblem, wait_s: float, best: float) -> float:
+    """The least total in USD, with the value of its time."""
     parts = [(problem.goal_gbps, problem.most_gbps)]
+    waiting_usd = problem.time_usd_per_s * wait_s
     while parts:
         low, high = parts.pop()
         found = _least_price(priced_at(request, problem.with_goal(low, high), low, wait_s))
-        if found is None or request.total_usd(found[1]) >= best * (1 - _ACCURACY * 5):
+        if found is None:
             continue
-        best = min(best, candidate_from(request, found[0]).usd)
-        if high > low * 1.001 and request.total_usd(found[1]) < best * (1 - _ACCURACY * 5):
+        bound = request.total_usd(found[1]) + waiting_usd
+        if bound >= best * (1 - _ACCURACY * 5):
+            continue
+        made = candidate_from(request, found[0])
+        best = min(best, made.usd_with_time(problem.time_usd_per_s))
+        if high > low * 1.001 and bound < best * (1 - _ACCURACY * 5):
             middle = math.sqrt(low * high)
             parts += [(middle, high), (low, middle)]
     return best
@@ -276,6 +292,12 @@ def answer(question: Question) -> Answer:
     value = made.throughput_gbps if is_rate else made.cost.total_usd or 0.0
     if isinstance(objective, MinimizeCost) and objective.exactly:
         value = made.cost.usd_per_gb
+    elif time_usd_per_s := _time_usd_per_s(objective):
+        time_usd = time_usd_per_s * (made.provision_s + (made.transfer_s or 0.0))
+        value += time_usd
+        # Fewer instances may cost so much.
+        more = (made.cost.boot_usd or 0.0) + (made.cost.minimum_billing_usd or 0.0)
+        value = max(min(value, best), value - ROOM * (time_usd + more))
     sign = -1 if is_rate else 1
     loss = sign * (value / best - 1)
     if violations(made, request.grid, request.limits):
