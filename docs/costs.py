@@ -33,6 +33,7 @@ _HEAD: Final = (
     "egress",
     "instances",
     "requests",
+    "other",
     "fee",
     "total",
 )
@@ -81,7 +82,14 @@ def _rows(grid: Grid, src: str, dst: str) -> Iterator[tuple[str, ...]]:
             if quote.total_usd is not None
         ]
         for quote in sorted(quotes, key=lambda quote: quote.total_usd or 0.0)[:1]:
-            money = (quote.egress_usd, None, quote.request_usd, quote.service_usd, quote.total_usd)
+            money = (
+                quote.egress_usd,
+                None,
+                quote.request_usd,
+                None,
+                quote.service_usd,
+                quote.total_usd,
+            )
             yield (size, quote.title, "", "", *(_usd(each) for each in money))
 
 
@@ -94,7 +102,8 @@ def _figures(found: TransferPlan) -> tuple[str, ...]:
     cost = found.cost
     parts = (cost.instance_usd, cost.boot_usd, cost.minimum_billing_usd)
     instances = sum(part or 0.0 for part in parts)
-    money = (cost.egress_usd, instances, cost.request_usd, None, cost.total_usd)
+    other = sum(cost.other_usd.values())
+    money = (cost.egress_usd, instances, cost.request_usd, other, None, cost.total_usd)
     return (
         f"{found.throughput_gbps:.1f}",
         _time((found.transfer_s or 0.0) + found.provision_s),

@@ -71,6 +71,14 @@ def costs() -> str:
     return typical_costs()
 
 
+def bills() -> str:
+    """Bills made by hand beside those of plans."""
+    # Here, because it loads the solver.
+    from docs.bills import bill_tables
+
+    return bill_tables()
+
+
 def wire_states() -> str:
     """A table of the states of a data connection."""
     return _table(
@@ -89,6 +97,7 @@ _PARTS: Final = {
     "connection fields": connection_fields,
     "resource fields": resource_fields,
     "typical costs": costs,
+    "bills": bills,
     "wire states": wire_states,
 }
 

@@ -20,8 +20,8 @@ def test_the_parts_of_each_row_are_its_total() -> None:
         if re.match(r"\| \d", line)
     ]
     assert len(rows) == 4 * 3 * 3
-    for *_, egress, instances, requests, fee, total in rows:
-        parts = sum(_usd(cell) for cell in (egress, instances, requests, fee))
+    for *_, egress, instances, requests, other, fee, total in rows:
+        parts = sum(_usd(cell) for cell in (egress, instances, requests, other, fee))
         assert parts == pytest.approx(_usd(total), abs=0.03)
         # As the page says.
         assert _usd(instances) <= 0.02 * _usd(total)

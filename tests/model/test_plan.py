@@ -58,6 +58,7 @@ def test_the_document_has_the_keys_that_were_promised() -> None:
         "usd_per_gb",
         "boot_usd",
         "minimum_billing_usd",
+        "other_usd",
     ]
     assert set(document["instances"][A]) >= {"type", "count"}
     assert set(document["edges"][0]) >= {

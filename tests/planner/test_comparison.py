@@ -127,7 +127,10 @@ def test_ron_costs_more_and_the_optimum_less_as_in_table_2(measured: Grid) -> No
 def test_the_items_of_every_way_add_up_to_its_total(shipped: Grid) -> None:
     found = compare(shipped, "aws:us-east-1", "gcp:us-east4", volume_gb=50, objects=100)
     for way in found.ways:
-        items = (way.egress_usd, way.instance_usd, way.request_usd, way.service_usd)
+        items = (
+            *(way.egress_usd, way.instance_usd, way.request_usd, way.service_usd),
+            way.other_usd,
+        )
         if way.total_usd is not None:
             assert way.total_usd == pytest.approx(sum(item or 0.0 for item in items))
     assert any(way.total_usd is not None for way in found.ways if way.kind == SERVICE)

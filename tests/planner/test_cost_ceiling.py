@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_short_job_gets_as_many_instances_as_its_money_brings_up(
 def test_a_ceiling_that_only_the_solvers_tolerance_keeps_costs_no_rate(shipped: Grid) -> None:
     """The program of the rate exceeded the ceiling by 1e-6, and the plan fell to 7 Gbit/s."""
     answer = plan(
-        shipped,
+        replace(shipped, has_own_prices=True),
         "gcp:europe-central2",
         "azure:koreasouth",
         MaximizeThroughput(max_cost_usd=0.3109712995093514),

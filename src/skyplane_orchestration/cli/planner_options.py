@@ -142,6 +142,12 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         help="GB that the account has sent to the internet this month before the job; prices fall"
         " with the volume of a month (default: 0)",
     )
+    add_fields(
+        group,
+        Policy,
+        source_storage_class="storage class of the objects, for its price of reading them",
+        key_requests="the ends in S3 that pay AWS KMS for each object, without a bucket key",
+    )
     return group
 
 

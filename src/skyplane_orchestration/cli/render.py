@@ -94,6 +94,7 @@ def cost_items(cost: PlanCost) -> str:
         ("instances", cost.instance_usd),
         ("boot", cost.boot_usd),
         ("minimum billing", cost.minimum_billing_usd or None),
+        *cost.other_usd.items(),
     ]
     named = [f"{name} {usd(amount)}" for name, amount in items if amount is not None]
     requests = f"requests {usd(cost.request_usd)}"

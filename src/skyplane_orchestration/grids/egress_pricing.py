@@ -1,4 +1,4 @@
-"""The prices of egress for one job: by the volume of the month, and by network tier."""
+"""The prices of one job: egress by the volume of the month and by network tier, and reading."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def priced_for(grid: Grid, policy: Policy, volume_gb: float | None) -> Grid:
 
     Each edge has the price of all of the volume, whatever share of it takes that way.
     """
+    if grid.month is None:
+        grid = replace(
+            grid,
+            source_storage_class=policy.source_storage_class,
+            key_requests=policy.key_requests,
+        )
     month = MonthlyVolume(policy.already_this_month_gb, volume_gb or 0.0)
     return with_network_tier(with_monthly_volume(grid, month), policy.network_tier)
 

@@ -158,6 +158,9 @@ class Grid:
             `grids.egress_pricing` sets it.
         month: the volume that tiered prices are for; `grids.egress_pricing` sets it. None: they
             are those of the first tiers.
+        has_own_prices: the grid has a price.csv; then bytes and instances cost what its tables say,
+            and nothing comes with them.
+        source_storage_class, key_requests: of the policy of a job.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -180,6 +183,9 @@ class Grid:
     price_ratios: Mapping[str, float] = field(default_factory=dict)
     standard_tier: frozenset[str] = frozenset()
     month: MonthlyVolume | None = None
+    has_own_prices: bool = False
+    source_storage_class: str | None = None
+    key_requests: str = "none"
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -281,6 +287,12 @@ class Grid:
         """USD per 1000 requests by verb (`read`, `write`, `list`); empty where unknown."""
         prices: Mapping[str, float] = (self.price_document.get("requests") or {}).get(cloud, {})
         return prices
+
+    @property
+    def beside_bytes_and_instances(self) -> Mapping[str, Any]:
+        """What the price rules say comes with bytes and instances."""
+        facts: Mapping[str, Any] = self.price_document.get("bytes_and_instances") or {}
+        return {} if self.has_own_prices else facts
 
     def egress_price(self, src_tag: str, dst_tag: str) -> float:
         """USD per GB from a region to any place; a place off the grid is the internet."""

@@ -128,6 +128,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
         regions=regions,
         types=types,
         price_document=document,
+        has_own_prices=(directory / "price.csv").is_file(),
         index={region.tag: number for number, region in enumerate(regions)},
         edges=cache(edges),
         model_as_of=str(model.get("as_of", "")),

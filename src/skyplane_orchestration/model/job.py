@@ -48,6 +48,14 @@ _T = TypeVar("_T")
 #: each region where that is cheaper.
 NetworkTierRule = Literal["premium", "standard", "auto"]
 
+#: Storage classes whose objects cost more to read, of S3, Google and Azure.
+ReadStorageClass = Literal[
+    "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "NEARLINE", "COLDLINE", "ARCHIVE", "Cool", "Cold"
+]
+
+#: The ends that pay a key service for each object.
+KeyRequestsRule = Literal["none", "source", "destination", "both"]
+
 #: At a lower rate a chunk takes hours, and a transfer outlives its gateways.
 _LEAST_BYTES_PER_S: Final = 1024
 
@@ -275,6 +283,10 @@ class Policy:
             way out of the region cheaper and none dearer. No tier changes a planned rate.
         already_this_month_gb: GB (1e9 bytes) that the account has sent to the internet this month
             before the job, for prices that fall with the volume of a month.
+        source_storage_class: of the objects, for its price of reading them, such as `STANDARD_IA`,
+            `NEARLINE` or `Cool`; None for a class that is free to read.
+        key_requests: the ends in S3 that ask AWS KMS for each object, because its key is there and
+            the bucket has no bucket key: `none`, `source`, `destination` or `both`.
     """
 
     allow_regions: tuple[str, ...] = ()
@@ -283,6 +295,8 @@ class Policy:
     on_no_capacity: NoCapacityRule = "replan"
     network_tier: NetworkTierRule = "premium"
     already_this_month_gb: float = 0.0
+    source_storage_class: ReadStorageClass | None = None
+    key_requests: KeyRequestsRule = "none"
 
     def __post_init__(self) -> None:
         check(self)

@@ -73,9 +73,11 @@ class PlanCost:
         egress_usd: every hop of every byte.
         instance_usd: instances while bytes move.
         request_usd: reads, writes and listings of the objects.
-        total_usd: the sum of all five items; unknown requests count as zero.
+        total_usd: the sum of all items; unknown requests count as zero.
         boot_usd: instances while they wait for the slowest cloud to come up.
         minimum_billing_usd: what clouds charge in addition for a short life.
+        other_usd: what else is counted, such as packet headers, public addresses, disks, retrieval
+            from a storage class and requests to a key service: item -> amount.
     """
 
     egress_usd: float | None
@@ -85,6 +87,7 @@ class PlanCost:
     usd_per_gb: float
     boot_usd: float | None = None
     minimum_billing_usd: float | None = None
+    other_usd: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_regions, exclude_regions: globs of the regions that may and may not relay.
         max_job_usd: highest total cost. A plan that costs more is refused, and a transfer
             that has cost so much is stopped; the task fails without a retry.
-        on_no_capacity, network_tier: see `Policy`.
+        on_no_capacity, network_tier, already_this_month_gb, source_storage_class, key_requests: see
+            `Policy`.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
             chunk_mib: see `Limits`.
     """

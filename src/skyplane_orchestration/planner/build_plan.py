@@ -16,6 +16,7 @@ from skyplane_orchestration.model.job import Limits, require_at_least, require_p
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
+    PlanCost,
     PlanEdge,
     PlanPath,
     SolverReport,
@@ -34,6 +35,7 @@ from skyplane_orchestration.planner.instance_options import (
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.pricing.other_items import OtherItems, other_items
 from skyplane_orchestration.planner.transfer_time import Bound, ObjectWork
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -75,12 +77,22 @@ class PlanRequest:
         return gb_to_gbit(self.volume_gb)
 
     def total_usd(self, usd_per_gbit: float) -> float:
-        """USD for the job from USD per Gbit of egress and instances."""
-        return usd_per_gbit * self.volume_gbit + (self.requests_usd or 0.0)
+        """USD for the job from USD per Gbit of egress and instances, and what comes with them."""
+        return usd_per_gbit * self.volume_gbit + self._fixed_usd
 
     def usd_per_gbit(self, total_usd: float) -> float:
-        """USD per Gbit for egress and instances that a total leaves after requests."""
-        return (total_usd - (self.requests_usd or 0.0)) / self.volume_gbit
+        """USD per Gbit for egress and instances that a total leaves after what is fixed."""
+        return (total_usd - self._fixed_usd) / self.volume_gbit
+
+    @property
+    def _fixed_usd(self) -> float:
+        """What the objects cost, whatever the plan."""
+        return (self.requests_usd or 0.0) + sum(self.other_items.fixed_usd.values())
+
+    @property
+    def other_items(self) -> OtherItems:
+        """What the bill has beside egress, instances and requests."""
+        return other_items(self.grid, self.src, self.destinations, self.objects, self.volume_gb)
 
     @property
     def requests_usd(self) -> float | None:
@@ -138,6 +150,18 @@ class PlanRequest:
         moving_s = gb_to_gbit(self.volume_gb) / (self.share * overlay.throughput_gbps)
         return max(moving_s, self.object_bound(overlay).seconds)
 
+    def cost(self, egress_usd_per_gb: float, overlay: Overlay, wait_s: float) -> PlanCost:
+        """The cost of an overlay whose gateways respond after `wait_s`."""
+        return plan_cost.itemised(
+            egress_usd_per_gb,
+            overlay,
+            self.volume_gb or None,
+            self.requests_usd,
+            wait_s,
+            self.transfer_s_of(overlay),
+            self.other_items,
+        )
+
     def wait_s(self, regions: Iterable[str]) -> float:
         """Seconds until the gateways in these regions respond."""
         return instance_billing.provision_s(regions, self.grid.provision_s)
@@ -180,9 +204,7 @@ def assemble(
         volume_gb=volume,
         transfer_s=transfer_s,
         provision_s=wait_s,
-        cost=plan_cost.itemised(
-            egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s, transfer_s
-        ),
+        cost=request.cost(egress_usd_per_gb, overlay, wait_s),
         instances=instance_groups(grid, overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),

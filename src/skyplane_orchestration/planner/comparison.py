@@ -60,8 +60,9 @@ class Way:
             `ron_n`, or the name of a service.
         title: the same for people.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
-        egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None where
-            unknown or not applicable. Instances include provisioning time and minimum billing.
+        egress_usd, instance_usd, request_usd, service_usd, other_usd, total_usd: for the volume;
+            None where unknown or not applicable. Instances include provisioning time and minimum
+            billing; `other_usd` is the sum of a plan's, or what reading costs a service.
         usd_per_gb: per GB (1e9 bytes), without requests and without fees per run.
         relays: regions between the ends.
         reason: why there is no such plan or service; empty if there is one.
@@ -78,6 +79,7 @@ class Way:
     instance_usd: float | None = None
     request_usd: float | None = None
     service_usd: float | None = None
+    other_usd: float | None = None
     total_usd: float | None = None
     usd_per_gb: float | None = None
     relays: tuple[str, ...] = ()
@@ -276,6 +278,7 @@ def _way(name: str, title: str, found: TransferPlan | PlanInfeasible, note: str)
         egress_usd=cost.egress_usd,
         instance_usd=_instance_usd(cost),
         request_usd=cost.request_usd,
+        other_usd=sum(cost.other_usd.values()) or None,
         total_usd=cost.total_usd,
         usd_per_gb=cost.usd_per_gb,
         relays=found.relays,
@@ -304,6 +307,7 @@ def _way_of_quote(quote: ServiceQuote) -> Way:
         egress_usd=quote.egress_usd,
         request_usd=quote.request_usd,
         service_usd=quote.service_usd,
+        other_usd=quote.other_usd,
         total_usd=quote.total_usd,
         usd_per_gb=quote.usd_per_gb,
         reason=quote.reason,

@@ -14,6 +14,7 @@ import numpy as np
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.least_total_cost import Candidate, candidate_from
+from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
@@ -60,11 +61,10 @@ def with_fewest_instances(request: PlanRequest, problem: PlanProblem, best: Cand
 
 def _decided_usd(request: PlanRequest, problem: PlanProblem, best: Candidate) -> float:
     """What the number of instances decides: time, provisioning and minimum billing, in USD."""
-    time_usd = problem.time_usd_per_s * best.done_s
-    if best.total_usd is None or not request.volume_gb:
-        return time_usd
-    moving_usd = best.usd_per_gb * request.volume_gb + (request.requests_usd or 0.0)
-    return time_usd + best.total_usd - moving_usd
+    egress = plan_cost.egress_usd_per_gb(request.grid, best.overlay)
+    cost = request.cost(egress, best.overlay, best.wait_s)
+    before_usd = (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
+    return problem.time_usd_per_s * best.done_s + before_usd
 
 
 def _bill(request: PlanRequest, problem: PlanProblem, best: Candidate, ceiling_usd: float) -> Bill:

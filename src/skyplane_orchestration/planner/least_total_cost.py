@@ -110,14 +110,8 @@ def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) 
     """An overlay with its price; arguments as for `candidate_from`."""
     own_wait_s = request.wait_s(overlay.instances)
     billed_wait_s = own_wait_s if wait_s is None else wait_s
-    cost = plan_cost.itemised(
-        plan_cost.egress_usd_per_gb(request.grid, overlay),
-        overlay,
-        request.volume_gb or None,
-        request.requests_usd,
-        billed_wait_s,
-        request.transfer_s_of(overlay),
-    )
+    egress = plan_cost.egress_usd_per_gb(request.grid, overlay)
+    cost = request.cost(egress, overlay, billed_wait_s)
     transfer_s = request.transfer_s_of(overlay)
     gb_s = gb_to_gbit(1.0) / overlay.throughput_gbps
     done_s = billed_wait_s + transfer_s if transfer_s else gb_s

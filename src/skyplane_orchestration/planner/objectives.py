@@ -55,6 +55,13 @@ def least_gbps_after(objective: Objective, request: PlanRequest, wait_s: float) 
     return max(request.volume_gbit / (request.share * left_s) * _DEADLINE_ROUNDING, LEAST_GBPS)
 
 
+def is_total(objective: Objective, volume_gb: float | None) -> bool:
+    """Whether the objective is about the USD of the whole job, not about a price per GB."""
+    if isinstance(objective, MaximizeThroughput):
+        return objective.max_usd_per_gb is None
+    return bool(volume_gb) and not (isinstance(objective, MinimizeCost) and objective.exactly)
+
+
 def objective_value(objective: Objective, candidate: Candidate) -> float:
     """What the objective optimises: Gbit/s, USD per GB (4a), or USD of the job.
 

@@ -120,6 +120,7 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     )
     from skyplane_orchestration.planner.objectives import (
         ObjectiveSearch,
+        is_total,
         least_gbps,
         objective_value,
     )
@@ -137,6 +138,8 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     )
     if not isinstance(objective, MinimizeCost):
         problem = limited_by_objects(request, problem)
+    if is_total(objective, request.volume_gb):
+        problem = problem.with_bill(request.other_items)
     search = ObjectiveSearch(request, problem, policy.max_job_usd)
     best = search.best(objective)
     candidate = remove_thin_paths(search, objective, best.candidate)

@@ -27,6 +27,7 @@ from skyplane_orchestration.planner.instance_options import (
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.pricing import instance_billing
+from skyplane_orchestration.planner.pricing.other_items import OtherItems
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
 
@@ -172,6 +173,18 @@ class PlanProblem:
         and minimum billing.
         """
         return replace(self, usd_per_s=self.usd_per_s * factor)
+
+    def with_bill(self, other: OtherItems) -> PlanProblem:
+        """The same problem with what comes with bytes and instances in its prices.
+
+        These are the prices of totals; those of (4a) are without it.
+        """
+        beside = [usd_per_hour_to_usd_per_s(other.beside(kind.cloud)) for kind in self.types]
+        return replace(
+            self,
+            usd_per_gbit=self.usd_per_gbit * (1 + other.packet_headers),
+            usd_per_s=self.usd_per_s + np.array(beside),
+        )
 
 
 def build_problem(

@@ -25,7 +25,7 @@ from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.value_of_time import ROOM, Figures, counts_time
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -148,14 +148,7 @@ class SingleRegion:
         return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count}, {self.tag: self.kind})
 
     def cost(self, overlay: Overlay) -> PlanCost:
-        return plan_cost.itemised(
-            self.egress_usd_per_gb,
-            overlay,
-            self._request.volume_gb,
-            self._request.requests_usd,
-            self._wait_s,
-            self._request.transfer_s_of(overlay),
-        )
+        return self._request.cost(self.egress_usd_per_gb, overlay, self._wait_s)
 
     def figures(self, overlay: Overlay) -> Figures:
         """The overlay in the figures of a note."""

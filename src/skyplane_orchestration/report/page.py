@@ -112,6 +112,7 @@ def _planned_cost(plan: TransferPlan) -> Html:
         "instances while they boot": cost.boot_usd,
         "minimum billing": cost.minimum_billing_usd,
         "requests": cost.request_usd,
+        **cost.other_usd,
         "total": cost.total_usd,
     }
     return html.table(["planned cost", "USD"], [[name, usd(item)] for name, item in items.items()])

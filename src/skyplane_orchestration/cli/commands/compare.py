@@ -121,6 +121,7 @@ def _cells(way: Way) -> dict[str, str]:
         ">instances": way.instance_usd,
         ">requests": way.request_usd,
         ">service": way.service_usd,
+        ">other": way.other_usd,
     }
     return {
         "way": way.title,

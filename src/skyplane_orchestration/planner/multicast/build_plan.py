@@ -18,6 +18,7 @@ from skyplane_orchestration.planner.build_plan import (
     notes_on_objects,
     notes_on_prices,
     notes_on_tiers,
+    notes_on_volume,
     plan_edges,
 )
 from skyplane_orchestration.planner.decode import with_fewest
@@ -85,9 +86,7 @@ def assemble_multicast(
         volume_gb=volume,
         transfer_s=transfer_s,
         provision_s=wait_s,
-        cost=plan_cost.itemised(
-            egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s, transfer_s
-        ),
+        cost=request.cost(egress_usd_per_gb, overlay, wait_s),
         instances=instance_groups(grid, overlay),
         edges=edges,
         trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
@@ -101,5 +100,6 @@ def assemble_multicast(
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
             *notes_on_learned_rates(grid, overlay.flows),
+            *notes_on_volume(grid, overlay),
         ),
     )

@@ -44,7 +44,7 @@ from skyplane_orchestration.planner.multicast.problem import (
     require_ends,
 )
 from skyplane_orchestration.planner.object_limits import limited_by_objects
-from skyplane_orchestration.planner.objectives import objective_value
+from skyplane_orchestration.planner.objectives import is_total, objective_value
 from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
@@ -97,6 +97,8 @@ def multicast_plan(
     )
     if not isinstance(objective, MinimizeCost):
         problem = limited_by_objects(request, problem)
+    if is_total(objective, volume_gb):
+        problem = problem.with_bill(request.other_items)
     search, best = _best(request, problem, objective)
     candidate = best.candidate
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)

@@ -10,6 +10,7 @@ from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing
+from skyplane_orchestration.planner.pricing.other_items import OtherItems, storage_class_prices
 from skyplane_orchestration.units import (
     gb_to_bytes,
     mib_to_bytes,
@@ -76,6 +77,8 @@ def request_usd(
         *((dst, "list", made.listings) for dst in destinations),
     ):
         prices = grid.request_prices(tag.partition(":")[0])
+        if verb == "read":
+            prices = {**prices, **storage_class_prices(grid, tag)}
         total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
     return total
 
@@ -133,6 +136,7 @@ def itemised(
     requests_usd: float | None,
     wait_s: float,
     transfer_s: float | None,
+    other: OtherItems,
 ) -> PlanCost:
     """The cost of an overlay; sums in USD only when the volume is known.
 
@@ -141,6 +145,7 @@ def itemised(
         requests_usd: price of all requests, None where not known.
         wait_s: seconds until the slowest gateway responds.
         transfer_s: seconds of moving; None without a volume.
+        other: what the bill has beside egress, instances and requests.
     """
     per_gb = egress_per_gb + instance_usd_per_gb(overlay)
     if volume_gb is None or transfer_s is None:
@@ -154,12 +159,15 @@ def itemised(
             instance_billing.billed_s(tag, transfer_s, wait_s) - wait_s - transfer_s
         )
     egress = egress_per_gb * volume_gb
+    others = other.amounts(egress, overlay.instances, transfer_s, wait_s)
+    known = (egress, moving, boot, minimum, requests_usd or 0.0, *others.values())
     return PlanCost(
         egress_usd=egress,
         instance_usd=moving,
         request_usd=requests_usd,
-        total_usd=egress + moving + boot + minimum + (requests_usd or 0.0),
+        total_usd=sum(known),
         usd_per_gb=per_gb,
         boot_usd=boot,
         minimum_billing_usd=max(minimum, 0.0),
+        other_usd=others,
     )

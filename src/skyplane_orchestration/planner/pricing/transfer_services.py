@@ -18,6 +18,7 @@ import yaml
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
+from skyplane_orchestration.planner.pricing.other_items import fixed_usd
 from skyplane_orchestration.planner.pricing.plan_cost import request_usd
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
@@ -78,6 +79,8 @@ class ServiceQuote:
             requests; None if the service does not serve the route.
         service_usd: its fee for the volume and for one run.
         request_usd: requests at both ends; None when the number of objects is not known.
+        other_usd: retrieval and requests to a key service; None without any. Packet headers are
+            not counted: no service says how it bills them.
         reason: why it does not serve the route; empty if it does.
         fee, served: the sources of the fee and of the list of routes.
     """
@@ -88,6 +91,7 @@ class ServiceQuote:
     service_usd: float | None
     egress_usd: float | None
     request_usd: float | None
+    other_usd: float | None
     total_usd: float | None
     reason: str
     notes: tuple[str, ...]
@@ -121,7 +125,7 @@ def quote_services(
         quotes += [_quote(grid, offer, src, dst, volume_gb, objects) for offer in offers]
         if not offers:
             reason = next(why for glob, why in service.refusals if fnmatchcase(route, glob))
-            nothing = (None,) * 5
+            nothing = (None,) * 6
             names = (service.name, service.title)
             quotes.append(ServiceQuote(*names, *nothing, reason, (), None, None))
     return tuple(quotes)
@@ -141,9 +145,10 @@ def _quote(
         requests = request_usd(
             grid, src, (dst,), objects, volume_gb, offer.part_mib, offer.commit_writes
         )
+    read = sum(fixed_usd(grid, src, (dst,), objects, volume_gb).values())
     fee = None if volume_gb is None else offer.usd_per_gb * volume_gb + offer.usd_per_task
     bytes_out = None if volume_gb is None else egress * volume_gb
-    total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0)
+    total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0) + read
     return ServiceQuote(
         service=offer.name,
         title=offer.title,
@@ -151,6 +156,7 @@ def _quote(
         service_usd=fee,
         egress_usd=bytes_out,
         request_usd=requests,
+        other_usd=read or None,
         total_usd=total,
         reason="",
         notes=_notes(grid, offer, src, dst),

@@ -27,7 +27,7 @@ from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Relative gap at which the solver stops, and its nodes.
-_GAP: Final = 5e-4
+_GAP: Final = 2e-4
 _NODES: Final = 100
 #: Objectives are scaled to about this, far above the solver's absolute tolerances.
 _SCALE: Final = 1000.0
