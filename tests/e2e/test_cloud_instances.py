@@ -11,6 +11,7 @@ from tests.clouds.gateways import needless_rules
 from tests.e2e.conftest import filled, words_of
 
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.transfer import probe
 from strict_clouds.bill import bill_of
 from strict_clouds.ec2 import StrictEc2
 from strict_clouds.world import World
@@ -23,23 +24,30 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 RELAY: Final = "aws:us-east-1"
 
 
+@pytest.mark.parametrize("rule", ["never", "always"])
 def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     servers: tuple[S3Server, S3Server],
     clouds_file: Path,
     ec2: StrictEc2,
     world: World,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
 ) -> None:
+    monkeypatch.setattr(probe, "PROBE_S", 0.3)
     source, destination = servers
     choice = ["--provisioner", "cloud", "--clouds", str(clouds_file), "--deployment", "tests"]
-    command = ["cp", "-r", *words_of(filled(servers, "instances")), *choice]
+    command = ["cp", "-r", *words_of(filled(servers, f"instances-{rule}")), *choice]
     # No direct path has that rate.
     command += ["--instance-limit", "1", "--min-throughput-gbps", "3", "--allow-regions", RELAY]
+    command += ["--probe", rule]
     assert main([*command, "--gateways", "always", "--json"]) == 0, capsys.readouterr().err
     report = json.loads(capsys.readouterr().out)
     assert report["objects"] == 3, report
     assert report["encrypted"] is True
-    assert destination.objects("instances", "q/") == source.objects("instances", "p/")
+    bucket = f"instances-{rule}"
+    assert destination.objects(bucket, "q/") == source.objects(bucket, "p/")
+    assert len(report["measured"]) == (3 if rule == "always" else 0)
     assert len(world.machines) == 3
     assert all(machine.firewall.rules for machine in world.machines)
     assert needless_rules(world) == ()

@@ -38,11 +38,10 @@ def test_a_plan_without_edges_has_nothing_to_measure() -> None:
 
 def test_the_gateways_of_the_first_instances_divide_the_connections_of_an_edge() -> None:
     nodes = {tag: [f"{tag}/{i}.{n}" for i in range(2) for n in range(3)] for tag in (A, R, B)}
-    found = probe_routes([(A, R), (R, B)], nodes)
-    assert [route.nodes for route in found[A, R]] == [
-        (f"{A}/0.{n}", f"{R}/0.{n}") for n in range(3)
+    routes = probe_routes([(A, R), (R, B)], nodes)
+    assert [route.nodes for route in routes] == [
+        (f"{src}/0.{n}", f"{dst}/0.{n}") for src, dst in ((A, R), (R, B)) for n in range(3)
     ]
-    routes = [*found[A, R], *found[R, B]]
     assert {route.connections for route in routes} == {(21,)}
     # A gateway that gets the routes of a plan next knows which are gone.
     numbers = [route.number for route in routes]

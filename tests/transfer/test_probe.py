@@ -21,7 +21,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     SkyplaneError,
 )
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import Fleet, FleetInstance, GatewayHandle
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, ProbeRule, TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.transfer import probe
@@ -43,6 +43,10 @@ def planned(volume_gb: float | None = 2000.0) -> TransferPlan:
 PLAN = planned()
 
 
+def instances_of(plan: TransferPlan) -> tuple[FleetInstance, ...]:
+    return tuple(FleetInstance(f"{tag}/0", tag, f"i-{tag}", 900.0) for tag in plan.instances)
+
+
 @dataclass
 class World:
     """A fleet of a cloud with two gateways on each instance, and what happens to it."""
@@ -58,6 +62,8 @@ class World:
     rounds: list[set[tuple[str, str]]] = field(default_factory=list)
     rebuilt: list[Fleet] = field(default_factory=list)
     torn_down: list[str] = field(default_factory=list)
+    #: Its firewalls let gateways probe one another.
+    is_open: bool = False
 
     @property
     def fleet(self) -> Fleet:
@@ -66,7 +72,8 @@ class World:
             for tag in self.plan.instances
             for number in range(2)
         )
-        return Fleet("ab", 0, "d", self.provisioner, self.plan, gateways, (), "", 60.0, 1e9)
+        made = Fleet("ab", 0, "d", self.provisioner, self.plan, gateways, (), "", 60.0, 1e9)
+        return replace(made, instances=instances_of(self.plan))
 
     def context(self) -> ClientContext:
         fleets = SimpleNamespace(
@@ -78,11 +85,15 @@ class World:
         made = SimpleNamespace(clock=self.clock.clock, grid=lambda: GRID, fleets=fleets)
         return cast(ClientContext, made)
 
-    def rebuild(self, fleet: Fleet) -> Fleet:
+    def rebuild(self, fleet: Fleet, *, is_to_probe: bool = False) -> Fleet:
+        if is_to_probe:
+            self.is_open = True
+            return fleet
+        self.is_open = False
         if self.rebuild_error is not None:
             raise self.rebuild_error
         self.rebuilt.append(fleet)
-        return replace(fleet, provision_s=3.0)
+        return replace(fleet, provision_s=3.0, instances=instances_of(fleet.plan))
 
     def sessions(self, fleet: Fleet, _: object) -> Sessions:
         return Sessions(self, fleet)
@@ -129,6 +140,7 @@ class Gateway:
         return {"connected": True, "attached": {}, "leading": {}, **self.world.statuses}
 
     def probe(self, number: int, seconds: float) -> ProbeReport:
+        assert self.world.is_open
         if self.world.error is not None:
             raise self.world.error
         assert self.world.topology is not None
@@ -170,7 +182,10 @@ def test_a_fleet_is_planned_again_on_what_it_measures(
     # The fleet waits for the probe before its transfer.
     assert found.provision_s == 60.0 + 10.0
     assert [one.plan for one in world.rebuilt] == [found.plan]
-    assert world.torn_down == []
+    assert (world.torn_down, world.is_open) == ([], False)
+    # The relay has ended, and is in the bill of the fleet.
+    ended = FleetInstance(f"{R}/0", R, f"i-{R}", 900.0, 1010.0, 3.6)
+    assert found.instances == (*instances_of(found.plan), ended)
 
 
 def test_edges_are_measured_in_rounds_that_do_not_disturb_each_other(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -27,22 +27,22 @@ def edges_to_probe(plan: TransferPlan) -> tuple[Edge, ...]:
 
 
 def probe_routes(
-    edges: Sequence[Edge], nodes_by_region: Mapping[str, Sequence[str]]
-) -> dict[Edge, tuple[Route, ...]]:
-    """The routes of each edge between the first instances of both regions.
+    edges: Iterable[Edge], nodes_by_region: Mapping[str, Sequence[str]]
+) -> tuple[Route, ...]:
+    """The routes of all edges, each between the first instances of both regions.
 
     The gateways of an instance divide its 64 connections, as with a plan that has so many.
     """
-    found: dict[Edge, tuple[Route, ...]] = {}
-    number = _FIRST_NUMBER
-    for edge in edges:
-        pairs = list(zip(*(_first_instance(nodes_by_region[tag]) for tag in edge), strict=False))
-        connections = max(1, MAX_CONNECTIONS // len(pairs))
-        found[edge] = tuple(
-            Route(number + index, pair, (connections,), 1.0) for index, pair in enumerate(pairs)
-        )
-        number += len(pairs)
-    return found
+    routes: list[Route] = []
+    for src, dst in edges:
+        ends = (_first_instance(nodes_by_region[tag]) for tag in (src, dst))
+        pairs = list(zip(*ends, strict=False))
+        connections = (max(1, MAX_CONNECTIONS // len(pairs)),)
+        routes += [
+            Route(number, pair, connections, 1.0)
+            for number, pair in enumerate(pairs, _FIRST_NUMBER + len(routes))
+        ]
+    return tuple(routes)
 
 
 def _first_instance(nodes: Sequence[str]) -> list[str]:

@@ -66,6 +66,7 @@ class FleetSpec:
         max_instances_per_region: limit of instances; None for the provisioner's own limit.
         max_active_fleets: highest number of living fleets of the deployment with which a new fleet
             may start, itself included; None for no limit. An existing fleet is joined in any case.
+        is_to_probe: firewalls also let its gateways reach one another along routes of a probe.
         must_exist: only repair an existing fleet. A transfer that has lost its fleet must
             not bring up a fleet that was torn down.
 
@@ -80,6 +81,7 @@ class FleetSpec:
     max_instances_per_region: int | None = None
     max_active_fleets: int | None = None
     must_exist: bool = False
+    is_to_probe: bool = False
 
     def __post_init__(self) -> None:
         check(self)

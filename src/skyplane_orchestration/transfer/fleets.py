@@ -81,12 +81,14 @@ class Fleets:
         *,
         must_exist: bool = False,
         is_limited: bool = False,
+        is_to_probe: bool = False,
         plan_again: PlanAgain | None = None,
     ) -> Fleet:
         """The fleet of this key, up; see `Provisioner.ensure`.
 
         Args:
             is_limited: a new fleet starts only within `max_active_fleets`.
+            is_to_probe: see `FleetSpec`.
             plan_again: makes another plan if a cloud refuses this one; None fails then.
         """
 
@@ -99,6 +101,7 @@ class Fleets:
                 times=self._times,
                 max_active_fleets=self._max_active_fleets if is_limited else None,
                 must_exist=must_exist,
+                is_to_probe=is_to_probe,
             )
             return self.provisioner.ensure(spec, self.authority_of(key))
 
@@ -122,9 +125,11 @@ class Fleets:
         """Raise TooManyFleets if a new fleet of this key would have to wait now."""
         require_room(self.provisioner, deployment, key, self._max_active_fleets)
 
-    def rebuild(self, fleet: Fleet) -> Fleet:
+    def rebuild(self, fleet: Fleet, *, is_to_probe: bool = False) -> Fleet:
         """The same fleet, up again, even if another process has torn it down."""
-        up = self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+        up = self.ensure(
+            fleet.key, fleet.plan, fleet.generation, fleet.deployment, is_to_probe=is_to_probe
+        )
         return replace(up, probes=fleet.probes)
 
     def restore(self, fleet: Fleet) -> Fleet:

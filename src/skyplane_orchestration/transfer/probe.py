@@ -7,7 +7,7 @@ the plan's relays. It stays inside the regions and the instances of the plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,13 @@ from skyplane_orchestration.formatting import counted, throughput
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
-from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL, Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import (
+    IN_PROCESS,
+    LOCAL,
+    Fleet,
+    FleetInstance,
+    GatewayHandle,
+)
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.connect import topology_of
@@ -74,8 +80,24 @@ def probed(context: ClientContext, job: TransferJob, fleet: Fleet) -> Fleet:
     except BaseException:
         context.fleets.teardown_after_error(fleet)
         raise
-    seconds = fleet.provision_s + context.clock.monotonic() - began_s
-    return replace(rebuilt, provision_s=seconds)
+    return replace(
+        rebuilt,
+        provision_s=fleet.provision_s + context.clock.monotonic() - began_s,
+        instances=(*rebuilt.instances, *_ended(fleet, rebuilt, context.clock.wall())),
+    )
+
+
+def _ended(before: Fleet, after: Fleet, now_unix_s: float) -> Iterator[FleetInstance]:
+    """The instances that the new plan does not use, with their prices: it does not have them."""
+    kept = {one.cloud_id for one in after.instances}
+    for one in before.instances:
+        if one.cloud_id not in kept:
+            usd_per_hour = one.usd_per_hour
+            if usd_per_hour is None:
+                usd_per_hour = before.plan.instances[one.region].usd_per_hour
+            yield replace(
+                one, ended_unix_s=one.ended_unix_s or now_unix_s, usd_per_hour=usd_per_hour
+            )
 
 
 def _planned_again(
@@ -85,6 +107,7 @@ def _planned_again(
     plan, clock = fleet.plan, context.clock
     began_s = clock.monotonic()
     try:
+        context.fleets.rebuild(fleet, is_to_probe=True)
         measured = measure(context, fleet, rounds, _grid(context, job, fleet.plan))
     except SkyplaneError as error:
         log.warning("the probe failed, so the plan stays: %s", error)
@@ -198,15 +221,20 @@ def measure(
     nodes: dict[str, list[str]] = {}
     for gateway in fleet.gateways:
         nodes.setdefault(gateway.region, []).append(gateway.node)
-    routes = probe_routes([edge for one in rounds for edge in one], nodes)
+    routes: dict[Edge, list[Route]] = {}
+    for route in probe_routes([edge for one in rounds for edge in one], nodes):
+        src, dst = (fleet.gateway(node).region for node in route.nodes)
+        routes.setdefault((src, dst), []).append(route)
     found: list[EdgeMeasurement] = []
     with _sessions(context, fleet) as sessions:
         for edges in rounds:
-            now = {edge: routes[edge] for edge in edges}
-            _connect(sessions, [one for some in now.values() for one in some], context.clock)
+            now = [route for edge in edges for route in routes[edge]]
+            _connect(sessions, now, context.clock)
             reports = _reports(sessions, now)
             at_unix_s = context.clock.wall()
-            found += [_measurement(edge, its, grid, at_unix_s) for edge, its in reports.items()]
+            for edge in edges:
+                its = [reports[route.nodes[0]] for route in routes[edge]]
+                found.append(_measurement(edge, its, grid, at_unix_s))
     return tuple(found)
 
 
@@ -228,18 +256,15 @@ def _connect(sessions: FleetSessions, routes: Sequence[Route], clock: Clock) -> 
         clock.sleep(_POLL_S)
 
 
-def _reports(
-    sessions: FleetSessions, routes: dict[Edge, tuple[Route, ...]]
-) -> dict[Edge, list[ProbeReport]]:
-    """What the routes of a round have carried at the same time."""
-    number_of = {one.nodes[0]: one.number for some in routes.values() for one in some}
+def _reports(sessions: FleetSessions, routes: Sequence[Route]) -> dict[str, ProbeReport]:
+    """Source -> what its route has carried, at the same time as the others."""
+    number_of = {route.nodes[0]: route.number for route in routes}
 
     def probe(gateway: GatewayHandle, client: ControlClient) -> ProbeReport:
         return client.probe(number_of[gateway.node], PROBE_S)
 
     senders = [sessions.fleet.gateway(node) for node in number_of]
-    reports = sessions.each(senders, probe, at_once=len(senders))
-    return {edge: [reports[one.nodes[0]] for one in some] for edge, some in routes.items()}
+    return sessions.each(senders, probe, at_once=len(senders))
 
 
 def _measurement(

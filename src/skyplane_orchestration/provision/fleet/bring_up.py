@@ -136,8 +136,8 @@ class _BringUp:
             for region, nodes in self.nodes.items()
             for node in nodes
         }
-        probes = probe_routes(edges_to_probe(self.spec.plan), self.nodes)
-        peers = peer_ingress(routes, handles, [one for some in probes.values() for one in some])
+        probes = edges_to_probe(self.spec.plan) if self.spec.is_to_probe else ()
+        peers = peer_ingress(routes, handles, probe_routes(probes, self.nodes))
         rules = {region: (*control, *ingress) for region, ingress in peers.items()}
         self.context.clouds.set_ingress(self.tags, rules)
         keep_plan(self.spec.plan, handles.values(), self.sessions)
