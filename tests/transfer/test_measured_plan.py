@@ -65,9 +65,10 @@ def rates(plan: TransferPlan) -> dict[tuple[str, str], float]:
 
 
 def test_a_relay_that_is_slower_than_the_grid_says_is_left_out() -> None:
-    plan = plan_of(FASTEST)
+    plan = replace(plan_of(FASTEST), notes=("what held for the first plan",))
     assert plan.relays == (R,)
     found = again(plan, {DIRECT: 1.1, FIRST: 0.7, SECOND: 2.0})
+    assert plan.notes[0] not in found.notes
     assert rates(found) == {DIRECT: 1.1}
     [edge] = found.edges
     assert edge.throughput == "measured"

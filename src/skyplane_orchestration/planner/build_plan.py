@@ -81,7 +81,7 @@ class PlanRequest:
         return usd_per_gbit * self.volume_gbit + self._fixed_usd
 
     def usd_per_gbit(self, total_usd: float) -> float:
-        """USD per Gbit for egress and instances that a total leaves after what is fixed."""
+        """USD per Gbit for egress and instances that a total leaves beside its fixed items."""
         return (total_usd - self._fixed_usd) / self.volume_gbit
 
     @property

@@ -18,7 +18,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
-from skyplane_orchestration.transfer.planning import limits_of
+from skyplane_orchestration.transfer.planning import in_place_of, limits_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -63,11 +63,8 @@ def plan_measured(
         found = _planned(on_running, job, plan, fastest, policy)
     _require_running(found, plan)
     return replace(
-        found,
+        in_place_of(plan, found, job),
         objective=plan.objective,
-        notes=(*plan.notes, *(note for note in found.notes if note not in plan.notes)),
-        server_side_copy=plan.server_side_copy,
-        refused=plan.refused,
         replaces=plan.replaces or plan.shape,
     )
 

@@ -190,12 +190,17 @@ def plan_job_again(
             limits=limits_of(job),
             policy=job.policy,
         )
+    return replace(in_place_of(plan, found, job), refused=every)
+
+
+def in_place_of(plan: TransferPlan, found: TransferPlan, job: TransferJob) -> TransferPlan:
+    """A plan that was made again, with what holds for the job and not for the plan before."""
     notes = (server_side_note(job),) if plan.server_side_copy else ()
     return replace(
         found,
         notes=(*found.notes, *notes),
         server_side_copy=plan.server_side_copy,
-        refused=every,
+        refused=plan.refused,
     )
 
 
