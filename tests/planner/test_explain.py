@@ -64,7 +64,7 @@ def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
     """Parse every sentence, and plan again for every number in it."""
     answer, money = why.plan, price_of(why.plan)
     rate = answer.throughput_gbps
-    said = list(why.sentences)
+    said = [one.replace("(the same)", "(0.00 more)") for one in why.sentences]
     assert said.pop(0).startswith("Binding limits" if answer.binding else "No limit binds")
     assert tuple(said[: len(why.rates)]) == why.rates
     del said[: len(why.rates)]
@@ -188,6 +188,17 @@ def test_a_quota_that_binds_is_said_to_only_where_more_helps(triangle: Grid) -> 
     assert more.plan.throughput_gbps == pytest.approx(10, rel=1e-3)
     nothing = plan(triangle, "aws:s", "gcp:t", MinimizeCost(2.5), limits=ONE)
     assert explain_plan(triangle, nothing, limits=ONE).more is None
+
+
+def test_no_change_of_nothing_is_said(triangle: Grid, shipped: Grid) -> None:
+    direct = "aws:us-east-1", "aws:eu-west-1"
+    for grid, ends, objective in (
+        (triangle, ("aws:s", "gcp:t"), MinimizeCost(2.5)),
+        (triangle, ("aws:s", "gcp:t"), MaximizeThroughput(max_usd_per_gb=10)),
+        (shipped, direct, MinimizeCost(4)),
+    ):
+        why = explain_plan(grid, plan(grid, *ends, objective, limits=ONE), limits=ONE)
+        assert not [words for words in why.sentences if re.search(r"\b0\.0+ (more|less)", words)]
 
 
 def test_requests_are_part_of_the_money(triangle: Grid) -> None:

@@ -90,7 +90,7 @@ def test_a_deadline_counts_the_time_to_provision(triangle: Grid) -> None:
 
 
 def test_a_ceiling_in_dollars_pays_requests_first(triangle: Grid) -> None:
-    few = plan(triangle, S, T, MaximizeThroughput(max_cost_usd=12), volume_gb=100, objects=1)
+    few = plan(triangle, S, T, MaximizeThroughput(max_cost_usd=12), volume_gb=100, objects=100)
     many = plan(triangle, S, T, MaximizeThroughput(max_cost_usd=12), volume_gb=100, objects=100_000)
     assert few.cost.total_usd is not None
     assert few.cost.total_usd <= 12 * (1 + 1e-6)

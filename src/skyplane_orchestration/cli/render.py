@@ -49,11 +49,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 # ---------------------------------------------------------------- a plan
 
 
-def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
-    """The output of `plan`."""
+def plan_parts(
+    plan: TransferPlan, src: str | None = None, dst: str | None = None
+) -> tuple[Table | Text, ...]:
+    """The output of `plan`. An end that is a file on this machine has its path in `src` or `dst`,
+    since its region is that of the other end."""
     rows = [
-        ("from", plan.src),
-        ("to", plan.dst),
+        ("from", src or plan.src),
+        ("to", dst or plan.dst),
         ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s"),
         ("price", f"{usd(plan.cost.usd_per_gb)} per GB (egress and instances)"),
         *job_rows(plan),

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GridRegion:
-    """One region of a grid. Latitude and longitude are degrees of the city."""
+    """One region of a grid. Latitude and longitude are degrees of the city.
+
+    `state` is `default` or empty where every account has the region; `optin` (also `optin-new`)
+    where it has to be enabled; `restricted` where its cloud grants it on request.
+    """
 
     tag: str
     city: str = ""

@@ -228,9 +228,26 @@ class Grid:
             account[quota.region] = (*account.get(quota.region, ()), quota)
         return replace(self, account=account)
 
+    def with_processes(self, cloud: str) -> Grid:
+        """The same grid, where gateways in a cloud's regions are processes of this machine."""
+        processes = [replace(kind, cloud=cloud) for kind in self.types if kind.cloud == "local"]
+        others = [kind for kind in self.types if kind.cloud != cloud or not processes]
+        return replace(self, types=(*others, *processes))
+
     @property
     def tags(self) -> tuple[str, ...]:
         return tuple(region.tag for region in self.regions)
+
+    def is_on_request(self, tag: str) -> bool:
+        """Whether an account may lack the region: not every account has it, nobody has measured it,
+        and no quota of the account says that it is there.
+        """
+        number = self.index_of(tag)
+        return (
+            self.regions[number].state not in ("", "default")
+            and not self.measured[number].any()
+            and tag not in self.account
+        )
 
     def index_of(self, tag: str) -> int:
         """Row and column of a region. Raises UnknownRegion, which suggests similar names."""

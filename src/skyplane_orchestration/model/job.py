@@ -62,7 +62,7 @@ _LEAST_BYTES_PER_S: Final = 1024
 
 def require_positive(name: str, value: float | None) -> None:
     """Raise ConfigurationInvalid for a number that is given and not above zero."""
-    if value is not None and value <= 0:
+    if value is not None and not value > 0:  # NaN, too.
         where = Text(FieldName(name))
         raise ConfigurationInvalid(where + f" must be a number above zero, not {value!r}")
 

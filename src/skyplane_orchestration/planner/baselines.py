@@ -86,7 +86,11 @@ def _chains(request: PlanRequest, policy: Policy) -> list[tuple[str, ...]]:
     ends = src, dst = request.src, request.dst
     if request.limits.max_relays == 0:
         return [ends]
-    relays = [tag for tag in request.grid.tags if tag not in ends and policy.may_relay(tag)]
+    # Loads NumPy, which plans within one region do without.
+    from skyplane_orchestration.planner.problem import may_relay
+
+    grid = request.grid
+    relays = [tag for tag in grid.tags if tag not in ends and may_relay(grid, policy, tag)]
     return [ends, *((src, relay, dst) for relay in relays)]
 
 

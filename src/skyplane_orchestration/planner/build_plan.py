@@ -41,6 +41,9 @@ from skyplane_orchestration.units import gb_to_gbit
 
 #: The lowest rate of any plan: slower flows are within the solver's tolerance.
 LEAST_GBPS: Final = 1e-3
+#: Rounding of a rate, and seconds that are not worth a note.
+_ROUNDING: Final = 1e-4
+_WORTH_A_NOTE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,8 @@ def notes_on_objects(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
     bound = request.object_bound(overlay)
     if request.share < 1:
         return (f"one object moves at {request.share:g} of the rate of many",)
-    if not bound.what or bound.seconds < (request.transfer_s_of(overlay) or 0.0):
+    least = (request.transfer_s_of(overlay) or 0.0) * (1 - _ROUNDING)
+    if bound.seconds < max(least, _WORTH_A_NOTE_S):
         return ()
     return (f"the objects need more time than their bytes: {bound.sentence}",)
 

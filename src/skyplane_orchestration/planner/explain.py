@@ -282,7 +282,10 @@ def _sentences(why: Explanation) -> Iterator[str]:
         yield "No relay is used."
     if why.more is not None:
         yield _more_sentence(why, why.more)
-    if why.gbps_for_more is not None:
+    gained = (why.gbps_for_more or 0.0) / explained.throughput_gbps - 1
+    if why.gbps_for_more is not None and gained <= _WORTH_SAYING:
+        yield f"10 % more money ({_money(why.more_money, _unit(why))}) would buy no higher rate."
+    elif why.gbps_for_more is not None:
         yield (
             f"10 % more money ({_money(why.more_money, _unit(why))}) would buy"
             f" {_rate_change(why.gbps_for_more, explained.throughput_gbps)}."
@@ -325,6 +328,8 @@ def _money(amount: float, unit: str) -> str:
 
 
 def _rate_change(gbps: float, other: float) -> str:
+    if f"{abs(gbps - other):.2f}" == "0.00":
+        return f"{gbps:.2f} Gbit/s (the same)"
     word = "more" if gbps >= other else "less"
     return f"{gbps:.2f} Gbit/s ({abs(gbps - other):.2f} {word})"
 
@@ -332,4 +337,6 @@ def _rate_change(gbps: float, other: float) -> str:
 def _money_change(money: float, other: float, unit: str) -> str:
     word = "more" if money >= other else "less"
     digits = 4 if unit == "USD per GB" or money < 1 else 2
+    if not float(f"{abs(money - other):.{digits}f}"):
+        return f"{money:.{digits}f} {unit} (the same)"
     return f"{money:.{digits}f} {unit} ({abs(money - other):.{digits}f} {word})"

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
@@ -21,6 +21,7 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
     objective_to_dict,
+    require_positive,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.baselines import with_floor
@@ -36,8 +37,13 @@ from skyplane_orchestration.planner.value_of_time import Figures, notes_on_time
 
 if TYPE_CHECKING:
     from skyplane_orchestration.planner.least_total_cost import Candidate
+    from skyplane_orchestration.planner.problem import PlanProblem
 
 logger = logging.getLogger(__name__)
+
+#: The solver's rounding of a rate, and the least share of a price that is worth a note.
+_ROUNDING: Final = 1e-6
+_WORTH_A_NOTE: Final = 0.01
 
 
 @ignores_proof_s
@@ -97,7 +103,9 @@ def plan(
 
 
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
-    """Raises ConfigurationInvalid when the objective or the policy needs a volume."""
+    """Raises ConfigurationInvalid when the objective or the policy needs a volume, or for a bad
+    one."""
+    require_positive("volume_gb", volume_gb)
     what: str | None = None
     if isinstance(objective, Deadline):
         what = "a deadline"
@@ -150,6 +158,8 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     if OBJECTS in binding:
         overlay = with_all_connections(overlay)
     found = checked_plan(request, overlay, objective, binding, solver)
+    on_request = _notes_on_request(request, problem, policy, found)
+    found = replace(found, notes=(*found.notes, *on_request))
     if not isinstance(objective, MinimizeCost) or not objective.time_usd_per_s:
         return found
     cheapest = search.best(replace(objective, value_of_time_usd_per_hour=0.0)).candidate
@@ -170,6 +180,42 @@ def _notes_on_time(found: Candidate, cheapest: Candidate) -> Iterator[str]:
         ),
         has_volume=has_volume,
     )
+
+
+def _notes_on_request(
+    request: PlanRequest, problem: PlanProblem, policy: Policy, found: TransferPlan
+) -> Iterator[str]:
+    """A note on regions that an account may lack, where relaying there pays by a relaxation."""
+    from skyplane_orchestration.planner.formulation import cost_per_second
+    from skyplane_orchestration.planner.problem import build_problem, may_relay
+    from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
+    from skyplane_orchestration.planner.solve import relax
+
+    grid = request.grid
+    may = [tag for tag in grid.tags if policy.may_relay(tag)]
+    if request.limits.max_relays == 0 or all(may_relay(grid, policy, tag) for tag in may):
+        return
+    rate = found.throughput_gbps * (1 - _ROUNDING)
+    every = build_problem(
+        grid,
+        request.src,
+        request.dst,
+        goal_gbps=rate,
+        limits=request.limits,
+        policy=replace(policy, allow_regions=("*:*",)),
+    )
+    known = relax(problem.with_goal(rate, rate), cost_per_second(problem))
+    more = relax(every.with_goal(rate, rate), cost_per_second(every))
+    if known is None or more is None:
+        return
+    saved = 1 - more.objective / (known.objective or 1.0)
+    used = every.head[more.flow_gbps > FLOW_TOLERANCE].tolist()
+    tags = sorted({every.tags[region] for region in used} - set(problem.tags))
+    if tags and saved > _WORTH_A_NOTE:
+        yield (
+            f"relays in {', '.join(tags)} would lower the price of this rate by up to {saved:.0%};"
+            " not every account has them: allow them by name where yours does"
+        )
 
 
 def checked_plan(

@@ -209,7 +209,7 @@ def build_problem(
     kept = [
         number
         for number, tag in enumerate(grid.tags)
-        if number in numbers or (limits.max_relays != 0 and policy.may_relay(tag))
+        if number in numbers or (limits.max_relays != 0 and may_relay(grid, policy, tag))
     ]
     tags = tuple(grid.tags[number] for number in kept)
     ends = [kept.index(number) for number in numbers]
@@ -255,6 +255,12 @@ def build_problem(
         read_gbps=read,
         write_gbps=write,
     )
+
+
+def may_relay(grid: Grid, policy: Policy, tag: str) -> bool:
+    """Whether a region may be a relay: one that an account may lack only if the policy allows it
+    by name."""
+    return policy.may_relay(tag) and (bool(policy.allow_regions) or not grid.is_on_request(tag))
 
 
 def _usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:

@@ -100,7 +100,7 @@ MOST_PROCESSES: Final = 8
 
 #: The rate of one object in parts, as a share of that of many: `one-large` of bench.copy, where the
 #: processors are the limit. No cloud was measured; upstream's gateway had a third.
-ONE_OBJECT_SHARE: Final = 0.75
+ONE_OBJECT_SHARE: Final = 0.65
 
 
 class Bound(NamedTuple):
@@ -221,6 +221,8 @@ class ObjectWork:
         rounds = math.ceil(self.counts.reads / at_once)
         ends_s = 2 * REQUEST_S if is_in_parts else 0.0
         what = f"{self._named} with {at_once:,} requests in flight in the fleet"
+        if rounds == 1:
+            what = f"{self._named}, from the read to the commit"
         yield Bound(rounds * 2 * self.body_s + ends_s, what)
 
 

@@ -121,6 +121,13 @@ def plan_job(
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
         grid = within_quotas(grid, provisioner, ends, job.policy)
+    for place in (given.source, given.destination):
+        cloud = ends[0].partition(":")[0]
+        if place.kind != "file" or place.region or cloud in ("local", *job.limits.instance_types):
+            continue
+        grid = grid.with_processes(cloud)
+        where = f"{place.url!r} is on this machine and counts as in {ends[0]}"
+        notes = (*notes, f"{where}; the gateways are processes here, which cost nothing")
     limits = limits_of(job)
     with timed("plan: search"):
         plan = planner.plan(

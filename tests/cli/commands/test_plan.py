@@ -126,3 +126,18 @@ def test_explain_adds_sentences_to_the_plan(
     assert main([*common, "--explain"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[-len(sentences) :] == sentences
+
+
+def test_a_file_is_an_end_by_its_path_and_its_gateways_are_processes_here(
+    tmp_path: Path, run_json: RunJson, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one").write_bytes(b"x" * 1000)
+    ends = f"{tmp_path}/", "s3://bucket/there/", "--dst-region", "aws:eu-west-1"
+    plan = TransferPlan.from_dict(run_json("plan", *ends))
+    (group,) = plan.instances.values()
+    assert (group.type, group.usd_per_hour) == ("process", 0.0)
+    assert any("is on this machine" in note for note in plan.notes)
+    assert main(["plan", *ends]) == 0
+    printed = capsys.readouterr().out
+    assert f"from        {tmp_path}/" in printed
+    assert "c7gn" not in printed

@@ -73,7 +73,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.cli.render import plan_parts, sentence_parts
     from skyplane_orchestration.model.plan import TransferPlan
 
-    parts = plan_parts(plan) if isinstance(plan, TransferPlan) else multicast_plan.plan_parts(plan)
+    if isinstance(plan, TransferPlan):
+        ends = options.src, options.dst
+        files = [None if ":" in one and not one.startswith("file:") else one for one in ends]
+        parts = plan_parts(plan, *files)
+    else:
+        parts = tuple(multicast_plan.plan_parts(plan))
     console.print(*parts, *sentence_parts(why))
     return SUCCESS
 
