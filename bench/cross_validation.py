@@ -12,7 +12,6 @@ from bench.fit_throughput_model import fit
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.grids.edge_values import pair_caps
 from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SEED = 20220129
@@ -57,7 +56,7 @@ def modelled_grid(like: Grid, model: Mapping[str, Any]) -> Grid:
     rates = modelled_throughput_gbps(model, [region.cloud for region in like.regions], rtt_ms)
     nothing = np.zeros_like(like.measured)
     return like.with_edges(
-        throughput_gbps=np.minimum(rates, pair_caps(like.regions, like.types)),
+        throughput_gbps=rates,
         measured=nothing,
         rtt_ms=rtt_ms,
         rtt_measured=nothing,

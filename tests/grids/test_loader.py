@@ -54,12 +54,10 @@ def test_every_shipped_edge_has_a_rate_and_a_price_and_neither_was_measured(ship
     assert set(np.unique(shipped.price_source)) == {"rules"}
 
 
-def test_shipped_rates_are_what_a_pair_of_default_instances_can_do(shipped: Grid) -> None:
-    for row, src in enumerate(shipped.regions):
-        for column, dst in enumerate(shipped.regions[:20]):
-            rate = shipped.throughput_gbps[row, column]
-            assert rate <= shipped.instance_type(src.cloud).egress_gbps
-            assert rate <= shipped.instance_type(dst.cloud).ingress_gbps
+def test_a_modelled_rate_is_no_less_than_what_default_instances_can_use(shipped: Grid) -> None:
+    """The types at both ends limit a plan, so a larger one may use the rest of the rate."""
+    edge = shipped.index_of("azure:uksouth"), shipped.index_of("aws:eu-west-2")
+    assert shipped.throughput_gbps[edge] > shipped.instance_type("aws").ingress_gbps
 
 
 def test_bytes_that_leave_for_this_machine_pay_the_internet_and_those_that_come_pay_nothing(

@@ -8,6 +8,7 @@ import pytest
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.planner.decode import decode
+from skyplane_orchestration.planner.overlay import with_spare_connections
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.solution import IntegerSolution
 
@@ -60,6 +61,14 @@ def test_connections_and_instances_are_no_more_than_needed(square: Grid) -> None
     overlay = decode(solution(square, {(S, T): 6.0, (S, A): 1.0, (A, T): 1.0}, 7.0))
     assert overlay.connections == {(S, T): 96, (S, A): 16, (A, T): 16}
     assert overlay.instances == {S: 2, T: 2, A: 1}
+
+
+def test_spare_connections_are_spread_over_the_edges_in_proportion(square: Grid) -> None:
+    overlay = decode(solution(square, {(S, T): 6.0, (S, A): 1.0, (A, T): 1.0}, 7.0))
+    spread = with_spare_connections(overlay)
+    # The ends have 128 for 112, the relay has 64 for 16.
+    assert spread.connections == {(S, T): 109, (S, A): 18, (A, T): 18}
+    assert replace(spread, connections=overlay.connections) == overlay
 
 
 def test_the_tolerance_of_the_solver_costs_no_connection_and_no_instance(

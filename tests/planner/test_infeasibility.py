@@ -31,18 +31,20 @@ def refusal(grid: Grid, ends: tuple[str, str], objective: Objective, **more: Any
 
 
 @pytest.mark.parametrize(
-    ("limits", "name"),
+    ("limits", "name", "advice"),
     [
-        (NO_LIMITS, "instance_quota aws:s"),
-        (Limits(vcpu_quota={"aws": 9, "gcp": 200}), "vcpu_quota aws:s"),
-        (Limits(source_read_gbps=3.5), "storage_read aws:s"),
-        (Limits(destination_write_gbps=3.5), "storage_write gcp:t"),
-        (Limits(safety_margin=0.2), "instance_quota aws:s"),
+        (NO_LIMITS, "instance_quota aws:s", "Ask for less or allow more instances"),
+        (Limits(vcpu_quota={"aws": 9, "gcp": 200}), "vcpu_quota aws:s", "allow more instances"),
+        (Limits(source_read_gbps=3.5), "storage_read aws:s", "Ask for less or use a faster store"),
+        (Limits(destination_write_gbps=3.5), "storage_write gcp:t", "use a faster store"),
+        (Limits(safety_margin=0.2), "instance_quota aws:s", "allow more instances"),
+        (Limits(max_relays=0), "instance_quota aws:s", "instances or let more regions relay"),
     ],
 )
-def test_too_fast(triangle: Grid, limits: Limits, name: str) -> None:
+def test_too_fast(triangle: Grid, limits: Limits, name: str, advice: str) -> None:
     error = refusal(triangle, (S, T), MinimizeCost(100), limits=limits)
     assert name in error.binding
+    assert str(error).endswith(advice)
     assert error.most_gbps
     assert f"the most is {error.most_gbps:g} Gbit/s" in str(error)
     again = plan(triangle, S, T, MinimizeCost(error.most_gbps), limits=limits)

@@ -10,7 +10,7 @@ import pytest
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.grid import VcpuQuota
-from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import plan, violations
 from skyplane_orchestration.planner.instance_options import quota_of
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -134,3 +134,16 @@ def test_the_accounts_vcpu_quota_is_the_grids(small_grid: GridOf) -> None:
     assert plan(grid, S, T, goal).instances[S].type == "small"
     made = plan(tight, S, T, goal)
     assert (made.instances[S].type, made.instances[S].count) == ("large", 1)
+
+
+def test_a_larger_type_pays_where_the_edge_carries_more_than_the_default_takes(
+    shipped: Grid,
+) -> None:
+    ends, objective = ("azure:uksouth", "aws:eu-west-2"), MaximizeThroughput(max_usd_per_gb=0.09)
+    larger = plan(shipped, *ends, objective, limits=Limits(instance_limit=1))
+    default = shipped.instance_type("aws")
+    small = Limits(instance_limit=1, instance_types={"aws": default.name})
+    at_default = plan(shipped, *ends, objective, limits=small).throughput_gbps
+    assert at_default == pytest.approx(default.ingress_gbps, rel=1e-5)
+    assert larger.throughput_gbps > 1.3 * default.ingress_gbps
+    assert larger.cost.usd_per_gb < 0.09

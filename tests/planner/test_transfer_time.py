@@ -115,7 +115,7 @@ def test_without_objects_a_transfer_takes_as_long_as_its_bytes(shipped: Grid) ->
     found = planned(shipped, FASTEST, None)
     assert found.transfer_s == pytest.approx(800 / found.throughput_gbps)
     few = planned(shipped, FASTEST, 1600)
-    assert few.transfer_s == pytest.approx(1600 / 64 * 2 * (0.1 + 62.5 / 90))
+    assert few.transfer_s == pytest.approx(1600 / 64 * 2 * (0.1 + 62.5 / 90), rel=1e-5)
 
 
 def test_one_object_is_not_promised_at_the_rate_of_many(shipped: Grid) -> None:
@@ -139,15 +139,16 @@ def test_the_fastest_plan_rents_what_the_store_can_take_and_says_why_it_is_no_fa
     shipped: Grid,
 ) -> None:
     found = planned(shipped, FASTEST)
-    assert found.transfer_s == pytest.approx(MANY / 3500)
+    assert found.transfer_s == pytest.approx(MANY / 3500, rel=1e-5)
     assert found.throughput_gbps == pytest.approx(800 / (MANY / 3500), rel=1e-3)
-    # 1,280 requests per second of each instance.
-    assert {group.count for group in found.instances.values()} == {3}
+    # 1,280 requests per second of each instance at the source; a larger one at the sink has more.
+    counts = {tag: group.count for tag, group in found.instances.items()}
+    assert counts == {found.src: 3, found.dst: 2}
     assert found.binding[0] == "objects"
     (note,) = [note for note in found.notes if "objects" in note]
     assert note.endswith("10,000,000 objects at 3,500 writes/s of one prefix: 47 min 37 s")
     # The network is not held to what a store is expected to take.
-    assert found.edges[0].connections == 3 * 64
+    assert found.edges[0].connections == 2 * 64
 
 
 def test_instances_are_billed_while_objects_move(shipped: Grid) -> None:

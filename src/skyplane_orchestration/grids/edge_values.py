@@ -35,7 +35,6 @@ from skyplane_orchestration.grids.throughput_model import (
 def read_edges(
     directory: Traversable,
     regions: Sequence[GridRegion],
-    types: Sequence[InstanceType],
     model: Mapping[str, Any],
     document: Mapping[str, Any],
     findings: Findings,
@@ -51,7 +50,7 @@ def read_edges(
     listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     require_model(model)
     rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
-    throughput_gbps = _complete_rates(rate, regions, types, model, rtt_ms)
+    throughput_gbps = _complete_rates(rate, regions, model, rtt_ms)
     price, source = _complete_prices(listed, regions, document)
     dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
     found = EdgeValues(throughput_gbps, rate.known, rtt_ms, rtt.known, price, source, dates)
@@ -171,23 +170,17 @@ def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _complete_rates(
-    rate: Matrix,
-    regions: Sequence[GridRegion],
-    types: Sequence[InstanceType],
-    model: Mapping[str, Any],
-    rtt_ms: Floats,
+    rate: Matrix, regions: Sequence[GridRegion], model: Mapping[str, Any], rtt_ms: Floats
 ) -> Floats:
     if rate.known[~np.eye(len(regions), dtype=bool)].all():
         return rate.values
     modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
-    completed: Floats = np.where(
-        rate.known, rate.values, np.minimum(modelled, pair_caps(regions, types))
-    )
+    completed: Floats = np.where(rate.known, rate.values, modelled)
     return completed
 
 
 def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
-    """The limit of a pair of default instances, which bounds modelled rates."""
+    """The rate (V, V) that a pair of default instances can use."""
     egress: dict[str, float] = {}
     ingress: dict[str, float] = {}
     for kind in types:

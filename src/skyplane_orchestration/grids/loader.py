@@ -117,7 +117,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
     def edges() -> EdgeValues:
         from skyplane_orchestration.grids.edge_values import read_edges
 
-        return read_edges(directory, regions, types, model, document, findings)
+        return read_edges(directory, regions, model, document, findings)
 
     grid = Grid(
         name=str(about.get("name", directory.name)),

@@ -151,11 +151,25 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
     words = [_with_count(name, request, overlay) for name in names]
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {request.route}; the most is"
-        f" {most:g} Gbit/s. Binding limits: {', '.join(words)}. Ask for"
-        " less, raise the limits, choose larger instance types, or let more regions relay",
+        f" {most:g} Gbit/s. Binding limits: {', '.join(words)}. {advice(names, request)}",
         binding=names,
         most_gbps=most,
     )
+
+
+def advice(names: Names, request: PlanRequest) -> str:
+    """What helps against these limits: the search has all types and relays that it may have."""
+    kinds = {name.partition(" ")[0] for name in names}
+    ways = ["ask for less"]
+    if kinds & {INSTANCE_QUOTA, VCPU_QUOTA}:
+        ways.append("allow more instances")
+    if kinds & {STORAGE_READ, STORAGE_WRITE}:
+        ways.append("use a faster store")
+    if request.limits.instance_types:
+        ways.append("leave the instance types to the planner")
+    if request.limits.max_relays is not None:
+        ways.append("let more regions relay")
+    return " or ".join(ways).capitalize()
 
 
 def no_route(grid: Grid, src: str, destinations: Sequence[str]) -> PlanInfeasible:

@@ -31,7 +31,7 @@ from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
-from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
 from skyplane_orchestration.planner.value_of_time import Figures, notes_on_time
 
@@ -227,7 +227,11 @@ def checked_plan(
 ) -> TransferPlan:
     """The plan of an overlay. Raises SolverFailed when it breaks (4b) to (4j)."""
     found = assemble(
-        request, overlay, objective=objective_to_dict(objective), binding=binding, solver=solver
+        request,
+        with_spare_connections(overlay),
+        objective=objective_to_dict(objective),
+        binding=binding,
+        solver=solver,
     )
     broken = violations(found, request.grid, request.limits)
     if broken:

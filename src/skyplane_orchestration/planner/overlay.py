@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from skyplane_orchestration.grids import InstanceType
 from skyplane_orchestration.planner.constraint_names import (
@@ -46,6 +46,30 @@ def flows_over(parts: Iterable[tuple[Iterable[Edge], float]]) -> dict[Edge, floa
         for edge in edges:
             found[edge] = found.get(edge, 0.0) + flow
     return found
+
+
+def with_spare_connections(overlay: Overlay) -> Overlay:
+    """The same flows over all connections that the instances have.
+
+    They cost nothing, and an edge that is slower than the grid says keeps its flow the longer.
+    Every edge gets more in proportion, so what instances share between edges stays as it is.
+    """
+    used: dict[tuple[int, str], int] = {}
+    for edge, count in overlay.connections.items():
+        for end in enumerate(edge):
+            used[end] = used.get(end, 0) + count
+
+    def spread(edge: Edge, count: int) -> int:
+        each = (
+            count * overlay.types[tag].connection_limit * overlay.instances[tag] // used[side, tag]
+            for side, tag in enumerate(edge)
+        )
+        return max(count, min(each))
+
+    return replace(
+        overlay,
+        connections={edge: spread(edge, count) for edge, count in overlay.connections.items()},
+    )
 
 
 def instances_needed(

@@ -21,6 +21,7 @@ from skyplane_orchestration.planner.constraint_names import (
     REGION_LIMITS,
 )
 from skyplane_orchestration.planner.infeasibility import (
+    advice,
     limits_reached,
     no_route,
     price_ceiling_infeasible,
@@ -204,8 +205,7 @@ class MulticastSearch:
         return PlanInfeasible(
             f"{words}; the most that was found is {most:g} Gbit/s, and"
             f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. Binding limits:"
-            f" {', '.join(names)}. Ask for less, raise the limits, choose larger instance"
-            " types, or let more regions relay",
+            f" {', '.join(names)}. {advice(names, self.request)}",
             binding=names,
             most_gbps=most,
         )
