@@ -45,7 +45,7 @@ def test_bytes_inside_google_and_out_of_other_clouds_keep_their_price() -> None:
     rows, columns = (with_network_tier(GRID, "standard").usd_per_gb != GRID.usd_per_gb).nonzero()
     clouds = [region.cloud for region in GRID.regions]
     changed = {(clouds[row], clouds[column]) for row, column in zip(rows, columns, strict=True)}
-    assert changed == {("gcp", "aws"), ("gcp", "azure")}
+    assert changed == {("gcp", "aws"), ("gcp", "azure"), ("azure", "aws"), ("azure", "gcp")}
 
 
 def test_a_region_without_the_tier_stays_premium() -> None:
@@ -100,3 +100,29 @@ def test_services_are_compared_at_their_own_prices() -> None:
     services = [[way.to_dict() for way in one.ways if way.quote] for one in (ours, plain)]
     assert services[0] == services[1] != []
     assert ours.way("cheapest").egress_usd != plain.way("cheapest").egress_usd
+
+
+def test_azure_has_routing_preference_as_its_tier() -> None:
+    eastus = "azure:eastus"
+    found = planned(eastus, VIRGINIA, "standard")
+    assert found.instances[eastus].network_tier == "standard"
+    assert found.edges[0].usd_per_gb == per_gb(0.08)
+    assert planned(eastus, VIRGINIA, "premium").edges[0].usd_per_gb == per_gb(0.087)
+    assert planned(eastus, VIRGINIA, "auto").edges[0].usd_per_gb == per_gb(0.08)
+    brazil = with_network_tier(GRID, "standard").egress_price("azure:brazilsouth", VIRGINIA)
+    assert brazil == per_gb(0.12)
+
+
+@pytest.mark.parametrize(
+    ("src", "usd_per_gib"),
+    [
+        ("gcp:southamerica-east1", 0.19),
+        ("gcp:southamerica-west1", 0.19),
+        ("gcp:africa-south1", 0.15),
+        ("gcp:me-central2", 0.19),
+    ],
+)
+def test_a_plan_says_which_price_nobody_has_read(src: str, usd_per_gib: float) -> None:
+    found = plan(GRID, src, VIRGINIA, AT_3, volume_gb=100.0, limits=DIRECT)
+    assert found.edges[0].usd_per_gb == per_gb(usd_per_gib)
+    assert [note for note in found.notes if "was not read" in note or "never verified" in note]

@@ -131,8 +131,8 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         Policy,
         max_job_usd="Z refuse a plan that costs more than Z USD, and stop a transfer that has cost"
         " Z USD",
-        network_tier="how bytes leave Google Cloud for other clouds: premium; standard, where the"
-        " region has it; or auto, the cheaper one in each region",
+        network_tier="how bytes leave Google Cloud and Azure for other clouds: premium; standard,"
+        " where the region has it; or auto, the cheaper one in each region",
     )
     group.add_argument(
         "--already-this-month-gb",

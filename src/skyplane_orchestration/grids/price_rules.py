@@ -163,7 +163,8 @@ def offers_standard_tier(document: Rules, region: GridRegion) -> bool:
     if not has_network_tiers(document, region.cloud):
         return False
     tier = document["clouds"][region.cloud][_STANDARD_TIER]
-    return region.name in tier["regions"] and region.price_class in tier["internet"]
+    is_there = region.name in tier.get("regions", (region.name,))
+    return is_there and region.price_class in tier["internet"]
 
 
 def standard_tier_rule(

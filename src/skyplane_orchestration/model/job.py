@@ -278,9 +278,10 @@ class Policy:
         on_no_capacity: what to do when a cloud refuses an instance of the plan, because a quota
             is used up or a region has no such instance: `replan` with what is left, for the same
             objective, or `fail`. Either way nothing of the refused fleet stays.
-        network_tier: of instances on Google Cloud that send to other clouds: `premium`;
-            `standard` where the region has it; or `auto`, which is standard where it makes some
-            way out of the region cheaper and none dearer. No tier changes a planned rate.
+        network_tier: of instances on Google Cloud and Azure that send to other clouds: `premium`;
+            `standard` where the region has it, which is routing preference Internet at Azure; or
+            `auto`, which is standard where it makes some way out of the region cheaper and none
+            dearer. No tier changes a planned rate.
         already_this_month_gb: GB (1e9 bytes) that the account has sent to the internet this month
             before the job, for prices that fall with the volume of a month.
         source_storage_class: of the objects, for its price of reading them, such as `STANDARD_IA`,

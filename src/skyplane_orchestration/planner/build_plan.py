@@ -80,7 +80,7 @@ class PlanRequest:
         return gb_to_gbit(self.volume_gb)
 
     def total_usd(self, usd_per_gbit: float) -> float:
-        """USD for the job from USD per Gbit of egress and instances, and what comes with them."""
+        """USD for the job from USD per Gbit of egress, instances and their further items."""
         return usd_per_gbit * self.volume_gbit + self._fixed_usd
 
     def usd_per_gbit(self, total_usd: float) -> float:
@@ -356,7 +356,7 @@ def _in_tiers(grid: Grid, src: str, dst: str) -> Iterator[str]:
 
 
 def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
-    """A note that names regions whose prices are assumed from a neighbour."""
+    """Notes on prices that are a neighbour's, or that were not read in a list."""
     assumed = sorted(
         {
             tag
@@ -365,6 +365,12 @@ def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
             if not grid.regions[grid.index_of(tag)].price_verified
         }
     )
-    if not assumed:
-        return ()
-    return (f"prices of {', '.join(assumed)} were never verified: a neighbour's are used",)
+    unread = {
+        f"the price from {src} to {dst} ({rule.rule}) was not read in a list"
+        for src, dst in overlay.flows
+        if src not in assumed
+        and grid.price_source[grid.index_of(src), grid.index_of(dst)] == FROM_RULES
+        if not (rule := grid.price_rule(src, dst)).is_verified
+    }
+    notes = [f"prices of {', '.join(assumed)} were never verified: a neighbour's are used"]
+    return (*(notes if assumed else ()), *sorted(unread))

@@ -73,6 +73,22 @@ def test_nobody_can_log_in(harness: AzureHarness) -> None:
     assert [one["allowExtensionOperations"] for one in profiles] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("tier", "tags"),
+    [
+        ("standard", [{"ipTagType": "RoutingPreference", "tag": "Internet"}]),
+        ("premium", []),
+        ("", []),
+    ],
+)
+def test_the_network_tier_is_the_routing_preference_of_the_address(
+    harness: AzureHarness, tier: str, tags: object
+) -> None:
+    launched_body(harness, harness.azure(), network_tier=tier)
+    (asked,) = harness.arm.requests("addresses.put")
+    assert asked.body["properties"]["ipTags"] == tags
+
+
 @pytest.mark.parametrize(("is_end", "has_identity"), [(True, True), (False, False)])
 def test_only_ends_have_the_identity(
     harness: AzureHarness, is_end: bool, has_identity: bool

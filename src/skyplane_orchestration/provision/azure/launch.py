@@ -222,10 +222,12 @@ class AzureLaunch:
                     yield look
 
     def _address(self) -> dict[str, Any]:
+        off_at_once = {"ipTagType": "RoutingPreference", "tag": "Internet"}
         properties = {
             "publicIPAllocationMethod": "Static",
             "publicIPAddressVersion": "IPv4",
             "deleteOption": "Delete",
+            "ipTags": [off_at_once] if self._request.network_tier == "standard" else [],
         }
         return {**self._body(properties), "sku": {"name": "Standard"}}
 
@@ -258,7 +260,7 @@ class AzureLaunch:
         public = Ed25519PrivateKey.generate().public_key()
         text = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
         key = {"path": f"/home/{_USER}/.ssh/authorized_keys", "keyData": text}
-        ends_with_it = {"primary": True, "deleteOption": "Delete"}
+        ends_too = {"primary": True, "deleteOption": "Delete"}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": request.instance_type},
             "storageProfile": self._storage(name),
@@ -272,9 +274,7 @@ class AzureLaunch:
                     "ssh": {"publicKeys": [key]},
                 },
             },
-            "networkProfile": {
-                "networkInterfaces": [{"id": interface, "properties": ends_with_it}]
-            },
+            "networkProfile": {"networkInterfaces": [{"id": interface, "properties": ends_too}]},
             # Kept by Azure itself; no storage account is needed.
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         }
