@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 #: How long an edge is measured. Its start does not count; see `skyplane_gateway.transport.probe`.
 PROBE_S: Final = 5.0
 
-#: Estimates, for what a probe costs: until the routes of a round stand, and those of the plan.
+#: Estimates, for what a probe costs: until the routes of a round stand, and all around the rounds.
 _CONNECT_S: Final = 2.0
-_PLAN_S: Final = 5.0
+_AROUND_S: Final = 10.0
 #: The longest wait for the routes of a round.
 _CONNECT_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.05
@@ -106,12 +106,14 @@ def _planned_again(
     """The fleet as it should be, with other routes than it has now."""
     plan, clock = fleet.plan, context.clock
     began_s = clock.monotonic()
+    measured: list[EdgeMeasurement] = []
     try:
-        context.fleets.rebuild(fleet, is_to_probe=True)
-        measured = measure(context, fleet, rounds, _grid(context, job, fleet.plan))
+        fleet = context.fleets.rebuild(fleet, is_to_probe=True)
+        measured.extend(measure(context, fleet, rounds, _grid(context, job, plan)))
     except SkyplaneError as error:
         log.warning("the probe failed, so the plan stays: %s", error)
-        return fleet
+        # What was sent has cost something.
+        return replace(fleet, probes=tuple(measured))
     took_s = clock.monotonic() - began_s
     spent = ProbeCost(took_s, sum(one.usd for one in measured))
     known_s = context.fleets.provisioner.provision_s
@@ -125,7 +127,7 @@ def _planned_again(
             f" {throughput(plan.throughput_gbps)}"
         )
     log.info("probed %s in %.0f s: %s", counted(len(measured), "edge"), took_s, outcome)
-    return replace(fleet, plan=found, probes=measured)
+    return replace(fleet, plan=found, probes=tuple(measured))
 
 
 def rounds_of(edges: Iterable[Edge]) -> list[list[Edge]]:
@@ -187,7 +189,7 @@ def _grid(context: ClientContext, job: TransferJob, plan: TransferPlan) -> Grid:
 
 def estimated(plan: TransferPlan, grid: Grid, rounds: Sequence[Sequence[Edge]]) -> ProbeCost:
     """What a probe takes at the rates of the grid."""
-    seconds = len(rounds) * (PROBE_S + _CONNECT_S) + _PLAN_S
+    seconds = len(rounds) * (PROBE_S + _CONNECT_S) + _AROUND_S
     usd = seconds * sum(
         group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
         for group in plan.instances.values()
@@ -212,7 +214,7 @@ def _sessions(context: ClientContext, fleet: Fleet) -> FleetSessions:
 
 def measure(
     context: ClientContext, fleet: Fleet, rounds: Sequence[Sequence[Edge]], grid: Grid
-) -> tuple[EdgeMeasurement, ...]:
+) -> Iterator[EdgeMeasurement]:
     """Measure each edge on one instance of both regions. The fleet's own routes are gone then.
 
     Raises GatewayError: a gateway does not answer, or a connection broke. ProvisionFailed: the
@@ -225,7 +227,6 @@ def measure(
     for route in probe_routes([edge for one in rounds for edge in one], nodes):
         src, dst = (fleet.gateway(node).region for node in route.nodes)
         routes.setdefault((src, dst), []).append(route)
-    found: list[EdgeMeasurement] = []
     with _sessions(context, fleet) as sessions:
         for edges in rounds:
             now = [route for edge in edges for route in routes[edge]]
@@ -234,8 +235,7 @@ def measure(
             at_unix_s = context.clock.wall()
             for edge in edges:
                 its = [reports[route.nodes[0]] for route in routes[edge]]
-                found.append(_measurement(edge, its, grid, at_unix_s))
-    return tuple(found)
+                yield _measurement(edge, its, grid, at_unix_s)
 
 
 def _connect(sessions: FleetSessions, routes: Sequence[Route], clock: Clock) -> None:
