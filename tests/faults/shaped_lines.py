@@ -7,6 +7,7 @@ the proxies because `ControlClient.put_topology` names them in place of the gate
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ Rates = Mapping[tuple[str, str], float]
 
 #: Read at a time, and held in front of a line.
 _PIECE_BYTES: Final = 16 << 10
-_BUFFER_BYTES: Final = 64 << 10
+_BUFFER_BYTES: Final = 16 << 10
 
 
 class Lines:
@@ -83,7 +84,11 @@ class Lines:
                 )
             writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_BUFFER_BYTES)
+        listener = socket.socket()
+        # Accepted connections inherit it: a line holds little, and what is sent has nearly arrived.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        listener.bind(("127.0.0.1", 0))
+        server = await asyncio.start_server(serve, sock=listener, limit=_BUFFER_BYTES)
         self._servers.append(server)
         port: int = server.sockets[0].getsockname()[1]
         return port

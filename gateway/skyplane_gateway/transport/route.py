@@ -12,7 +12,7 @@ from skyplane_gateway.protocol import FrameHeader, Side
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.log_throttle import LogThrottle
-from skyplane_gateway.transport.saturation import WAITING_PARTS, SaturationMeter
+from skyplane_gateway.transport.saturation import SAMPLE_S, WAITING_PARTS, SaturationMeter
 
 Address = tuple[str, int]
 
@@ -82,6 +82,7 @@ class LocalRoute:
         self.frames = 0
         self.frame_bytes = 0
         self.saturation = SaturationMeter()
+        self._sampler: asyncio.TimerHandle | None = None
         self._next_link = 0
 
     def _hop(self, index: int, addresses: Mapping[str, Address]) -> Hop:
@@ -196,12 +197,19 @@ class LocalRoute:
         """A frame is about to be sent, or was received at the sink."""
         self.frames += 1
         self.frame_bytes += size_bytes
-        now_s = asyncio.get_running_loop().time()
-        if self.saturation.is_due(now_s):
-            unsent = [link.unsent_bytes() for link in self.downstream_links]
-            sent_bytes = sum(link.sent_bytes for link in self.downstream_links) - sum(unsent)
-            waits = WAITING_PARTS * sum(map(bool, unsent)) >= len(unsent) > 0
-            self.saturation.sample(now_s, sent_bytes, waits=waits)
+        if self._sampler is None and not self.is_sink:
+            loop = asyncio.get_running_loop()
+            self._sampler = loop.call_later(SAMPLE_S, self._sample, loop, self.frames)
+
+    def _sample(self, loop: asyncio.AbstractEventLoop, frames_before: int) -> None:
+        """Look whether bytes wait for the network, and again while there is something to send."""
+        unsent = [link.unsent_bytes() for link in self.downstream_links]
+        sent_bytes = sum(link.sent_bytes for link in self.downstream_links) - sum(unsent)
+        waits = WAITING_PARTS * sum(map(bool, unsent)) >= len(unsent) > 0
+        self.saturation.sample(loop.time(), sent_bytes, waits=waits)
+        self._sampler = None
+        if any(unsent) or self.frames > frames_before:
+            self._sampler = loop.call_later(SAMPLE_S, self._sample, loop, self.frames)
 
     def forward(self) -> None:
         """Send waiting frames downstream, and read again from the links they came by."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Least time between two samples, in seconds.
+#: Time between two samples while there is something to send, in seconds.
 SAMPLE_S: Final = 1.0
 #: Bytes wait for the network if they do in one of so many connections. Of 64 connections on a full
 #: line of 0.4 Gbit/s they did in 18 to 56, in 11 of 12 samples.
@@ -28,9 +28,6 @@ class SaturationMeter:
         self.sent_bytes = 0
         self._last_s = float("-inf")
         self._last_bytes: int | None = None
-
-    def is_due(self, now_s: float) -> bool:
-        return now_s - self._last_s >= SAMPLE_S
 
     def sample(self, now_s: float, on_network_bytes: int, *, waits: bool) -> None:
         """The connections have sent so many bytes since they began; `waits`: more wait there."""
