@@ -120,11 +120,13 @@ def ended(
     *,
     job: TransferJob = JOB,
     control: Control | None = None,
+    is_abandoned: bool = False,
 ) -> TransferResult:
     monitor = SimpleNamespace(
         request=SimpleNamespace(job=job),
         fleet=fleet("ab"),
         control=control or Control(),
+        is_abandoned=is_abandoned,
         context=SimpleNamespace(
             clock=Clock(wall=lambda: NOW_S),
             learned_grid=learned_grid,
@@ -169,10 +171,20 @@ def test_transfers_that_teach_nothing(
     assert read(tmp_path) == []
 
 
-def test_a_short_transfer_asks_no_gateway() -> None:
+def test_a_short_and_an_abandoned_transfer_ask_no_gateway() -> None:
     control = Control()
     ended(replace(LONG, seconds=2.0), control=control)
+    ended(LONG, control=control, is_abandoned=True)
     assert control.asked == 0
+
+
+def test_a_probe_that_two_transfers_of_a_fleet_report_counts_once(tmp_path: Path) -> None:
+    probe = EdgeMeasurement(A, B, 4.0, 64, 1, 3.0, 12 * GBIT, NOW_S, "probed")
+    for gbps in (2.0, 3.0):
+        control = Control(rows={"a": [row(gbps=gbps)]})
+        assert ended(replace(LONG, measured=(probe,)), str(tmp_path), control=control).measured
+    found = sorted((one.kind, one.gbps) for one in read(tmp_path))
+    assert found == [("achieved", 2.0), ("achieved", 3.0), ("probed", 4.0)]
 
 
 def test_without_the_setting_the_result_still_has_the_rates(tmp_path: Path) -> None:

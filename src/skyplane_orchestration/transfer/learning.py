@@ -130,8 +130,11 @@ def learn(
         return "no edge was full, and limited by nothing else, for long enough"
     if result.gateways in (LOCAL, IN_PROCESS) and not include_local:
         return "its gateways were processes of one machine"
-    is_new = write_samples(target, result.measured, credentials)
-    return "" if is_new else "its rates are there already"
+    kinds = sorted({one.kind for one in result.measured})
+    # Each transfer of a fleet reports its probe, which so is the same file.
+    by_kind = ([one for one in result.measured if one.kind == kind] for kind in kinds)
+    is_new = [write_samples(target, samples, credentials) for samples in by_kind]
+    return "" if any(is_new) else "its rates are there already"
 
 
 def with_learned_rates(
@@ -160,7 +163,8 @@ def with_rates(monitor: Monitor, result: TransferResult) -> TransferResult:
     Writes the rates to the deployment's `learned_grid`, if it has one; what fails is a warning.
     """
     job, context, fleet = monitor.request.job, monitor.context, monitor.fleet
-    if result.seconds >= LEAST_S and job.bytes_per_s is None:
+    is_long = result.seconds >= LEAST_S and not monitor.is_abandoned
+    if is_long and job.bytes_per_s is None:
         now_unix_s = context.clock.wall()
         rates = achieved_rates(fleet, monitor.control.route_rows(), now_unix_s)
         result = replace(result, measured=(*result.measured, *rates))
