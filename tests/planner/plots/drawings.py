@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,6 +35,30 @@ def corners(group: ElementTree.Element) -> list[Place]:
     (path,) = group.iter(f"{SVG}path")
     numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path.attrib["d"])]
     return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def outline(group: ElementTree.Element) -> list[Place]:
+    """Points along a path of lines and quadratic curves, at most some points apart."""
+    (path,) = group.iter(f"{SVG}path")
+    found: list[Place] = []
+    for command, text in re.findall(r"([MLQCz])([^MLQCz]*)", path.attrib["d"]):
+        numbers = [float(number) for number in text.split()]
+        ends = list(zip(numbers[::2], numbers[1::2], strict=True))
+        if command == "z":
+            ends = [found[0]]
+        elif command == "M":
+            found.append(ends[0])
+            continue
+        begin = found[-1]
+        for step in range(1, 101):
+            hull = [begin, *ends]
+            while len(hull) > 1:  # De Casteljau.
+                hull = [
+                    (x + (u - x) * step / 100, y + (v - y) * step / 100)
+                    for (x, y), (u, v) in pairwise(hull)
+                ]
+            found.append(hull[0])
+    return found
 
 
 def texts(drawing: str) -> list[str]:

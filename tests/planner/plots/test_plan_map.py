@@ -7,7 +7,15 @@ from itertools import combinations
 
 import matplotlib as mpl
 import pytest
-from tests.planner.plots.drawings import corners, groups, overlapping_texts, places, texts
+from tests.planner.plots.drawings import (
+    centred_texts,
+    corners,
+    groups,
+    outline,
+    overlapping_texts,
+    places,
+    texts,
+)
 
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.grids import Grid
@@ -75,6 +83,30 @@ def test_regions_and_texts_are_apart_and_on_the_sheet(
     found = places(drawing, "region").values()
     assert all(0 < x < WIDTH and 0 < y < HEIGHT for x, y in found)
     assert all(math.dist(one, other) > 40 for one, other in combinations(found, 2))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "gbps", "limits"),
+    [
+        ("aws:ap-southeast-2", "aws:eu-west-3", 4.1, ONE),
+        ("gcp:me-west1", "gcp:northamerica-northeast1", 6.7, ONE),
+        ("gcp:us-east5", "gcp:asia-south1", 45, Limits()),
+    ],
+)
+def test_the_text_of_an_edge_touches_no_other_edge(
+    shipped: Grid, src: str, dst: str, gbps: float, limits: Limits
+) -> None:
+    answer = plan(shipped, src, dst, MinimizeCost(gbps), limits=limits)
+    drawing = plan_svg(answer, shipped)
+    flows = [one for one in centred_texts(drawing) if one[2].endswith(" Gbit/s")]
+    arrows = {name: outline(group) for name, group in groups(drawing, "edge").items()}
+    assert len(flows) == len(answer.edges) > 4
+    for edge, (x, y, text) in zip(answer.edges, flows, strict=True):
+        assert text == f"{edge.flow_gbps:.2f} Gbit/s"
+        for name, line in arrows.items():
+            # A character is 4.5 wide; y is that of the base line of 8 points.
+            inside = [p for p in line if abs(p[0] - x) < 4.5 * len(text) / 2 and -7 < p[1] - y < 1]
+            assert name == f"{edge.src}-{edge.dst}" or not inside, (text, name)
 
 
 def test_the_wider_arrow_carries_more(overlay: TransferPlan, drawing: str) -> None:

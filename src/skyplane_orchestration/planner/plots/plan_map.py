@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -34,8 +35,11 @@ SIDE, BOTTOM, TOP = 85.0, 48.0, HEADER + 22.0
 #: Bends of an edge, the best first: distance from the straight line, relative to its length.
 BENDS: Final = (0.12, 0.24, -0.12, 0.36, -0.24)
 #: Points of an edge as shares of its length, and those where its text can be, the best first.
-SHARES: Final = np.linspace(0, 1, 41)[:, None]
-FLOW_POINTS: Final = sorted(range(8, 33), key=lambda number: abs(number - 20))
+SHARES: Final = np.linspace(0, 1, 161)[:, None]
+FLOW_POINTS: Final = sorted(range(12, 149), key=lambda number: abs(number - 80))
+#: How far a text may be beside its edge, the best first; then a line leads to it.
+ASIDE: Final = (0.0, 14.0, -14.0, 26.0, -26.0, 40.0, -40.0, 60.0, -60.0, 85.0, -85.0)
+LED: Final = 10.0
 
 AnyPlan = TransferPlan | MulticastPlan
 #: Centre and size.
@@ -76,9 +80,10 @@ def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
         _draw_edge(axes, plan, edge, places, curve.bend)
         others = [curves[other].points for other in plan.edges if other != edge]
         lines = [(point, (0.0, 0.0)) for line in others for point in line]
-        points = curve.points[FLOW_POINTS]
-        place = points[_clearance(points, [*taken, *lines], FLOW_SIZE).argmax()]
+        point, place = _beside(curve, taken, lines)
         taken.append((place, FLOW_SIZE))
+        if math.dist(point, place) > LED:
+            axes.plot(*zip(point, place, strict=True), color=DIRECT_EDGE, linewidth=0.6, zorder=0)
         _write(axes, place, f"{edge.flow_gbps:.2f} Gbit/s", va="center", fontsize=8)
 
 
@@ -159,6 +164,31 @@ def _curve(edge: PlanEdge, places: Mapping[str, Floats]) -> _Curve:
         ends = (1 - SHARES) ** 2 * start + SHARES**2 * end
         curves.append(_Curve(bend, ends + 2 * SHARES * (1 - SHARES) * control))
     return max(curves, key=lambda curve: _clearance(curve.points, regions).min())
+
+
+def _beside(curve: _Curve, taken: Sequence[Box], lines: Sequence[Box]) -> tuple[Floats, Floats]:
+    """A point of an edge, and the place for its text that is clear of other edges and of texts, as
+    near as there is one."""
+    along = np.gradient(curve.points, axis=0)
+    across = np.stack([-along[:, 1], along[:, 0]], axis=1)
+    across /= np.linalg.norm(across, axis=1, keepdims=True)
+    points, across = curve.points[FLOW_POINTS], across[FLOW_POINTS]
+    best = (-1.0, points[0], points[0])
+    for aside in ASIDE:
+        places = points + aside * across
+        half = np.array(FLOW_SIZE) / 2
+        is_on_sheet = ((places > half) & (places < (WIDTH, HEIGHT - HEADER) - half)).all(axis=1)
+        clear = np.where(is_on_sheet, _clearance(places, [*taken, *lines], FLOW_SIZE), -1.0)
+        for share in (0.25, 0.5, 0.75) if aside else ():
+            clear = np.minimum(
+                clear, _clearance(points + share * aside * across, lines, (6.0, 6.0))
+            )
+        number = int(clear.argmax())
+        if clear[number] > best[0]:
+            best = (float(clear[number]), points[number], places[number])
+        if best[0] >= 1:
+            break
+    return best[1], best[2]
 
 
 def _clearance(
