@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
@@ -53,16 +54,17 @@ def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
     known = [row for row in totals.sent if (row.src, row.dst) in prices]
     cost = CostOutcome(
         egress_usd=sum(bytes_to_gb(row.size_bytes) * prices[row.src, row.dst] for row in known),
-        instance_usd=_usd_per_s(fleet) * totals.seconds,
+        instance_usd=usd_per_s(fleet.plan) * totals.seconds,
         request_usd=0.0,
     )
     return cost, sum(row.size_bytes for row in totals.sent) - sum(row.size_bytes for row in known)
 
 
-def _usd_per_s(fleet: Fleet) -> float:
+def usd_per_s(plan: TransferPlan) -> float:
+    """The price of all instances of a plan."""
     return sum(
         group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
-        for group in fleet.plan.instances.values()
+        for group in plan.instances.values()
     )
 
 
@@ -85,7 +87,7 @@ def cost_of(fleet: Fleet, status: TransferStatus, *, is_first: bool) -> CostOutc
     return CostOutcome(
         egress_usd=probes_usd
         + sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
-        instance_usd=_usd_per_s(fleet) * (status.seconds + up_s),
+        instance_usd=usd_per_s(fleet.plan) * (status.seconds + up_s),
         request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
     )
 
@@ -115,7 +117,7 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
         this_try = replace(result.this_try, cost=own_try)
         made.append(replace(result, cost=own, this_try=this_try))
         # Gateways without instances count the time in which they came up, each time.
-        came_up_usd = _usd_per_s(fleet) * fleet.provision_s
+        came_up_usd = usd_per_s(fleet.plan) * fleet.provision_s
         paid_usd[fleet.key] = result.cost.instance_usd if fleet.instances else came_up_usd
     return made
 

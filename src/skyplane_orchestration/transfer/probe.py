@@ -35,10 +35,11 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.connect import topology_of
 from skyplane_orchestration.provision.probe_routes import Edge, edges_to_probe, probe_routes
+from skyplane_orchestration.transfer.actual_cost import usd_per_s
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
-from skyplane_orchestration.units import bytes_to_gb, gbit_to_gb, usd_per_hour_to_usd_per_s
+from skyplane_orchestration.units import bytes_to_gb, gbit_to_gb
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +92,11 @@ def _ended(before: Fleet, after: Fleet, now_unix_s: float) -> Iterator[FleetInst
     """The instances that the new plan does not use, with their prices: it does not have them."""
     kept = {one.cloud_id for one in after.instances}
     for one in before.instances:
-        if one.cloud_id not in kept:
-            usd_per_hour = one.usd_per_hour
-            if usd_per_hour is None:
-                usd_per_hour = before.plan.instances[one.region].usd_per_hour
-            yield replace(
-                one, ended_unix_s=one.ended_unix_s or now_unix_s, usd_per_hour=usd_per_hour
-            )
+        if one.cloud_id in kept:
+            continue
+        if one.usd_per_hour is None:
+            one = replace(one, usd_per_hour=before.plan.instances[one.region].usd_per_hour)
+        yield replace(one, ended_unix_s=one.ended_unix_s or now_unix_s)
 
 
 def _planned_again(
@@ -190,10 +189,7 @@ def _grid(context: ClientContext, job: TransferJob, plan: TransferPlan) -> Grid:
 def estimated(plan: TransferPlan, grid: Grid, rounds: Sequence[Sequence[Edge]]) -> ProbeCost:
     """What a probe takes at the rates of the grid."""
     seconds = len(rounds) * (PROBE_S + _CONNECT_S) + _AROUND_S
-    usd = seconds * sum(
-        group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
-        for group in plan.instances.values()
-    )
+    usd = seconds * usd_per_s(plan)
     for src, dst in (edge for one in rounds for edge in one):
         gbps = _modelled_gbps(grid, (src, dst))
         usd += gbit_to_gb(gbps * PROBE_S) * grid.egress_price(src, dst)
