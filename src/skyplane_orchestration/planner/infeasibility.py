@@ -157,10 +157,13 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
     )
 
 
-def advice(names: Names, request: PlanRequest) -> str:
+def advice(names: Names, request: PlanRequest, first: str = "ask for less") -> str:
     """What helps against these limits: the search has all types and relays that it may have."""
     kinds = {name.partition(" ")[0] for name in names}
-    ways = ["ask for less"]
+    ways = [first]
+    if OBJECTS in kinds and not kinds & {INSTANCE_QUOTA, VCPU_QUOTA}:
+        # The requests of the objects take the time, whatever the fleet.
+        return first.capitalize()
     if kinds & {INSTANCE_QUOTA, VCPU_QUOTA}:
         ways.append("allow more instances")
     if kinds & {STORAGE_READ, STORAGE_WRITE}:
@@ -214,13 +217,16 @@ def _with_count(name: str, request: PlanRequest, overlay: Overlay) -> str:
     return f"{count} ({owner})" if owner else count
 
 
-def deadline_infeasible(route: str, asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
+def deadline_infeasible(
+    request: PlanRequest, asked_s: float, least_s: float, names: Names
+) -> PlanInfeasible:
     """The error for a deadline that no plan meets; `least_s` is the earliest that one meets."""
     least = rounded_up(least_s)
+    bound = f"; {request.object_bound().sentence}" if names[:1] == (OBJECTS,) else ""
     return PlanInfeasible(
-        f"no plan from {route} is done in {asked_s:g} s, including the time that"
-        f" gateways take to start; the earliest deadline is {least:g} s. Allow more time or"
-        " raise the limits",
+        f"no plan from {request.route} is done in {asked_s:g} s, including the time that gateways"
+        f" take to start; the earliest deadline is {least:g} s{bound}."
+        f" {advice(names, request, 'allow more time')}",
         binding=(DEADLINE, *names),
         least_s=least,
     )

@@ -7,7 +7,6 @@ network alone, and stays as it is.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Final
 
@@ -15,11 +14,6 @@ import numpy as np
 
 from skyplane_orchestration.grids import InstanceType
 from skyplane_orchestration.planner.build_plan import PlanRequest
-from skyplane_orchestration.planner.constraint_names import (
-    CONNECTION_LIMIT_IN,
-    CONNECTION_LIMIT_OUT,
-)
-from skyplane_orchestration.planner.overlay import Overlay, instances_needed
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Lower rates are within the solver's tolerance.
@@ -58,20 +52,4 @@ def limited_by_objects(request: PlanRequest, problem: PlanProblem) -> PlanProble
         goal_gbps=min(problem.goal_gbps, most),
         most_gbps=min(problem.most_gbps, most),
         write_gbps=min(problem.write_gbps, most),
-    )
-
-
-def with_all_connections(overlay: Overlay) -> Overlay:
-    """The overlay with as many connections as its instances allow, in the same proportions.
-
-    Where objects bind, the rate is an estimate of stores, to which no network should be held.
-    """
-    spare = math.inf
-    for tag, count in overlay.instances.items():
-        needed = instances_needed(tag, overlay.types[tag], overlay.flows, overlay.connections)
-        most = max(needed[CONNECTION_LIMIT_OUT], needed[CONNECTION_LIMIT_IN])
-        spare = min(spare, count / most)
-    return replace(
-        overlay,
-        connections={edge: int(count * spare) for edge, count in overlay.connections.items()},
     )

@@ -216,7 +216,7 @@ class ObjectiveSearch:
             return self._goal_infeasible(self.problem)
         names = self._goal_infeasible(earliest[1]).binding
         return infeasibility.deadline_infeasible(
-            self.request.route, objective.seconds, earliest[0], names
+            self.request, objective.seconds, earliest[0], names
         )
 
     # -- most throughput

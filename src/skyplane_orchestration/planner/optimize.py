@@ -28,7 +28,6 @@ from skyplane_orchestration.planner.baselines import with_floor
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
@@ -105,7 +104,6 @@ def plan(
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
     """Raises ConfigurationInvalid when the objective or the policy needs a volume, or for a bad
     one."""
-    require_positive("volume_gb", volume_gb)
     what: str | None = None
     if isinstance(objective, Deadline):
         what = "a deadline"
@@ -117,15 +115,13 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
         raise ConfigurationInvalid.about(
             what + " needs a volume: give {volume_gb}, or list the source"
         )
+    require_positive("volume_gb", volume_gb)
 
 
 def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
     # These load NumPy and SciPy, which takes half a second. Plans within one region do without.
-    from skyplane_orchestration.planner.object_limits import (
-        limited_by_objects,
-        with_all_connections,
-    )
+    from skyplane_orchestration.planner.object_limits import limited_by_objects
     from skyplane_orchestration.planner.objectives import (
         ObjectiveSearch,
         is_total,
@@ -154,10 +150,7 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     solver = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
     binding = search.binding(objective, candidate)
-    overlay = candidate.overlay
-    if OBJECTS in binding:
-        overlay = with_all_connections(overlay)
-    found = checked_plan(request, overlay, objective, binding, solver)
+    found = checked_plan(request, candidate.overlay, objective, binding, solver)
     on_request = _notes_on_request(request, problem, policy, found)
     found = replace(found, notes=(*found.notes, *on_request))
     if not isinstance(objective, MinimizeCost) or not objective.time_usd_per_s:

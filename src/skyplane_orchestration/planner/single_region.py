@@ -233,14 +233,15 @@ class SingleRegion:
             if most > 0:
                 least_s += self._request.transfer_s(most)
             return infeasibility.deadline_infeasible(
-                self._request.route, objective.seconds, least_s, names
+                self._request, objective.seconds, least_s, names
             )
         if self._quota.owner and not self._quota.instances:
             return infeasibility.no_instance(self.tag, self._quota)
         return PlanInfeasible(
             f"{self._quota.instances} instances of {self.kind.name} in {self.tag} move {most:g}"
-            f" Gbit/s, not {floor_gbps:g}; raise the instance limit or choose a larger type"
-            f"{self._quota.owner and f' (the limit is that of {self._quota.owner})'}",
+            f" Gbit/s, not {floor_gbps:g}"
+            f"{self._quota.owner and f' (the limit is that of {self._quota.owner})'}."
+            f" {infeasibility.advice(names, self._request)}",
             binding=names,
             most_gbps=most,
         )
