@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from tests.transfer import samples
 
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.provision.local.this_machine import host_identity
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.rate_samples import write_samples
 
 HOSTS = Path("hosts.yaml")
 
@@ -43,6 +48,16 @@ HOSTS = Path("hosts.yaml")
 def test_settings_of_another_provisioner_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
         ClientSettings(**settings)
+
+
+def test_plans_of_the_client_read_the_learned_grid(tmp_path: Path) -> None:
+    now_unix_s = time.time()
+    sample = EdgeMeasurement("aws:us-east-1", "gcp:us-east1", 1.25, 64, 1, 30.0, 1, now_unix_s)
+    write_samples(str(tmp_path), [sample], CredentialSources())
+    settings = ClientSettings(learned_grid=str(tmp_path))
+    grid = settings.client(RunIdentity("tests", "dag", "run")).grid
+    place = grid.index_of(sample.src), grid.index_of(sample.dst)
+    assert grid.throughput_gbps[place] == 1.25
 
 
 @pytest.mark.parametrize(

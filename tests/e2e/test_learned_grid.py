@@ -16,7 +16,7 @@ from skyplane_orchestration.model.job import Limits, MaximizeThroughput, Transfe
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer import learning
-from skyplane_orchestration.transfer.learning import learn, with_learned_rates
+from skyplane_orchestration.transfer.learning import with_learned_rates
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -32,36 +32,36 @@ def test_a_second_plan_uses_what_a_transfer_has_learned(
 ) -> None:
     direct = kit.SOURCE, kit.SINK
     first, second = (kit.SOURCE, kit.RELAY), (kit.RELAY, kit.SINK)
-    carried = {direct: 0.1, first: 0.08, second: 0.16}
-    grid = grid_of({edge: (gbps, 0.02) for edge, gbps in {**carried, first: 0.16}.items()})
+    carried = {direct: 0.05, first: 0.04, second: 0.08}
+    grid = grid_of({edge: (gbps, 0.02) for edge, gbps in {**carried, first: 0.08}.items()})
     limits, fastest = Limits(instance_limit=1), MaximizeThroughput(max_usd_per_gb=1.0)
-    plan = planner.plan(grid, *direct, fastest, volume_gb=0.2, limits=limits)
+    plan = planner.plan(grid, *direct, fastest, volume_gb=0.1, limits=limits)
     assert plan.relays == (kit.RELAY,)
 
     source, target, learned = (tmp_path / name for name in ("in", "out", "learned"))
     source.mkdir()
     target.mkdir()
-    for number in range(40):
+    for number in range(20):
         (source / f"o{number}").write_bytes(os.urandom(5 * MIB))
     job = TransferJob(Location(f"{source}/"), Location(f"{target}/"), limits=Limits(chunk_mib=5))
     # Long enough to count on a real line takes longer than a test may.
     monkeypatch.setattr(learning, "LEAST_S", 4.0)
-    client = kit.client("learned")
+    # As if the gateways were on machines of their own: those of one machine teach nothing.
+    monkeypatch.setattr(learning, "LOCAL", "elsewhere")
+    client = kit.client("learned", learned_grid=learned)
     with shaped_lines.between_gateways(carried, monkeypatch):
         result = client.run(job, plan=plan)
 
-    assert learn(str(learned), result, AMBIENT, include_local=True) == ""
     achieved = {(one.src, one.dst): one for one in result.measured}
     for edge, one in achieved.items():
         print(*edge, f"carries {carried[edge]}, achieved {one.gbps:.4f} for {one.seconds:.1f} s")
-    # The relay may send what it has got in bursts, which fill its own line.
-    assert first in achieved
-    assert achieved[first].modelled_gbps == 0.16
-    for edge, one in achieved.items():
-        assert one.gbps == pytest.approx(carried[edge], rel=0.05)
+    # The relay sends in bursts what it has got, which do not limit the path.
+    assert set(achieved) == {first}
+    assert achieved[first].modelled_gbps == 0.08
+    assert achieved[first].gbps == pytest.approx(0.04, rel=0.05)
 
     ours = with_learned_rates(grid, str(learned), AMBIENT, time.time())
-    again = planner.plan(ours, *direct, fastest, volume_gb=0.2, limits=limits)
+    again = planner.plan(ours, *direct, fastest, volume_gb=0.1, limits=limits)
     assert again.relays == ()
-    assert again.throughput_gbps == pytest.approx(0.1)
+    assert again.throughput_gbps == pytest.approx(0.05)
     assert "measured here" not in " ".join(again.notes), "its own edge was not measured"

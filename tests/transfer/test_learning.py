@@ -89,6 +89,8 @@ def test_of_a_path_with_a_relay_the_last_full_hop_is_the_bottleneck() -> None:
     of = fleet("arb")
     assert rates(of, a=[row()], r=[row(28.0)]) == {(R, B): 2.0}
     assert rates(of, a=[row()], r=[row(3.0)]) == {(A, R): 2.0}
+    # The relay sends in bursts what it has got; that edge did not limit the path.
+    assert rates(of, a=[row(60.0)], r=[row(20.0)]) == {(A, R): 2.0}
 
 
 def test_a_path_that_carried_nothing_hides_no_other() -> None:

@@ -39,13 +39,13 @@ RouteRows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class _Hop:
-    """One hop of one route, and how long it was full."""
+    """One hop of one route, how long it was full, and whether it was the last that was full."""
 
     nodes: tuple[str, str]
     connections: int
     full_s: float
     full_bytes: int
-    next_full_s: float
+    limits_route: bool
 
 
 def achieved_rates(fleet: Fleet, rows: RouteRows, at_unix_s: float) -> tuple[EdgeMeasurement, ...]:
@@ -82,24 +82,25 @@ def _hops(fleet: Fleet, rows: RouteRows) -> Iterator[_Hop]:
     for route in fleet.routes:
         number = int(route["number"])
         of_route = [found.get((node, number), {}) for node in route["nodes"]]
+        # A gateway of the previous release has no such field.
+        full_s = [float(row.get("saturated_s", 0.0)) for row in of_route]
         for index, nodes in enumerate(pairwise(route["nodes"])):
             row = of_route[index]
             if row.get("frame_bytes", 1):
                 yield _Hop(
                     nodes,
                     int(route["connections"][index]),
-                    # A gateway of the previous release has no such fields.
-                    float(row.get("saturated_s", 0.0)),
+                    full_s[index],
                     int(row.get("saturated_bytes", 0)),
-                    float(of_route[index + 1].get("saturated_s", 0.0)),
+                    full_s[index] >= _TOGETHER * max(full_s)
+                    and full_s[index + 1] < _TOGETHER * full_s[index],
                 )
 
 
 def _is_bottleneck(hops: Sequence[_Hop]) -> bool:
     longest_s = max(hop.full_s for hop in hops)
     return longest_s >= LEAST_S and all(
-        hop.full_s >= _TOGETHER * longest_s and hop.next_full_s < _TOGETHER * hop.full_s
-        for hop in hops
+        hop.limits_route and hop.full_s >= _TOGETHER * longest_s for hop in hops
     )
 
 
