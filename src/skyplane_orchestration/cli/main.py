@@ -50,6 +50,7 @@ _COMMANDS: Final = (
     "plan",
     "compare",
     "frontier",
+    "forecast",
     "cp",
     "provision",
     "transfer",

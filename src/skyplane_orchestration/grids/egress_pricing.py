@@ -16,14 +16,20 @@ def priced_for(grid: Grid, policy: Policy, volume_gb: float | None) -> Grid:
 
     Each edge has the price of all of the volume, whatever share of it takes that way.
     """
-    if grid.month is None:
-        grid = replace(
-            grid,
-            source_storage_class=policy.source_storage_class,
-            key_requests=policy.key_requests,
-        )
     month = MonthlyVolume(policy.already_this_month_gb, volume_gb or 0.0)
-    return with_network_tier(with_monthly_volume(grid, month), policy.network_tier)
+    return with_network_tier(for_month(grid, policy, month), policy.network_tier)
+
+
+def for_month(grid: Grid, policy: Policy, month: MonthlyVolume) -> Grid:
+    """The grid with the prices of a month and of reading; a grid that has some keeps them."""
+    if grid.month is not None:
+        return grid
+    reading = replace(
+        grid,
+        source_storage_class=policy.source_storage_class,
+        key_requests=policy.key_requests,
+    )
+    return with_monthly_volume(reading, month)
 
 
 def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> Grid:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.planner.check import violations
     from skyplane_orchestration.planner.comparison import Comparison, compare
     from skyplane_orchestration.planner.explain import Explanation, explain_plan
+    from skyplane_orchestration.planner.forecasting import Forecast, ForecastJob, forecast
     from skyplane_orchestration.planner.multicast import (
         default_multicast_objective,
         multicast_plan,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Explanation",
+    "Forecast",
+    "ForecastJob",
     "best_relay",
     "build_problem",
     "compare",
@@ -38,6 +41,7 @@ __all__ = [
     "default_objective",
     "direct",
     "explain_plan",
+    "forecast",
     "frontier",
     "frontier_svg",
     "multicast_plan",
@@ -53,6 +57,8 @@ __all__ = [
 _MODULES: Final = {
     "Comparison": "comparison",
     "Explanation": "explain",
+    "Forecast": "forecasting",
+    "ForecastJob": "forecasting",
     "best_relay": "baselines",
     "build_problem": "problem",
     "compare": "comparison",
@@ -60,6 +66,7 @@ _MODULES: Final = {
     "default_objective": "baselines",
     "direct": "baselines",
     "explain_plan": "explain",
+    "forecast": "forecasting",
     "frontier": "pareto",
     "frontier_svg": "plots.frontier_chart",
     "multicast_plan": "multicast",
