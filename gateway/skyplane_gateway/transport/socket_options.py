@@ -39,9 +39,13 @@ def set_options(handle: socket.socket, write_timeout_s: float) -> None:
             handle.setsockopt(tcp, option, value)
 
 
-def not_sent_bytes(handle: socket.socket) -> int:
-    """Bytes in the kernel that were not sent yet; 0 where the system does not say."""
-    if not sys.platform.startswith("linux"):
+def not_sent_bytes(handle: socket.socket | None) -> int:
+    """Bytes in the kernel that were not sent yet; 0 where the system does not say.
+
+    Args:
+        handle: None of a connection without a socket.
+    """
+    if handle is None or not sys.platform.startswith("linux"):
         return 0
     try:
         (count,) = struct.unpack("i", fcntl.ioctl(handle.fileno(), _NOT_SENT, bytes(4)))
