@@ -178,6 +178,16 @@ def test_a_deadline_before_the_objects_are_through_names_the_earliest(shipped: G
     planned(shipped, Deadline(refused.value.least_s or 0.0))
 
 
+def test_a_deadline_counts_tiny_objects(shipped: Grid) -> None:
+    """Of 20 bytes: their rate is below what the solver can tell from none."""
+    with pytest.raises(PlanInfeasible) as refused:
+        plan(shipped, S3, S3_FAR, Deadline(4000), volume_gb=0.2, objects=MANY)
+    least_s = refused.value.least_s or 0.0
+    assert least_s > 75 + MANY / 3500
+    found = plan(shipped, S3, S3_FAR, Deadline(least_s), volume_gb=0.2, objects=MANY)
+    assert found.provision_s + (found.transfer_s or 0.0) <= least_s * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("usd", [57, 60])
 def test_a_ceiling_in_usd_pays_for_the_time_of_objects(shipped: Grid, usd: float) -> None:
     found = planned(shipped, MaximizeThroughput(max_cost_usd=usd))

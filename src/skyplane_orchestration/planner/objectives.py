@@ -19,6 +19,7 @@ from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
+    OBJECTS,
     POLICY_MAX_JOB_USD,
     THROUGHPUT_FLOOR,
 )
@@ -36,6 +37,8 @@ ANY_RATE_GBPS: Final = 0.1
 _DEADLINE_ROUNDING: Final = 1 + 1e-9
 #: The earliest deadline that an error names is for a rate this factor below the largest.
 _BELOW_LARGEST: Final = 1 + 1e-6
+#: The share of a deadline that counts as rounding.
+_LATE: Final = 1e-6
 
 
 def least_gbps(objective: Objective) -> float:
@@ -197,6 +200,12 @@ class ObjectiveSearch:
             if isinstance(objective, Deadline):
                 raise self._deadline_infeasible(objective)
             raise self._goal_infeasible(self.problem)
+        done_s = least.candidate.done_s
+        if isinstance(objective, Deadline) and done_s > objective.seconds * (1 + _LATE):
+            # Of tiny objects, whose rate is below `LEAST_GBPS`.
+            raise infeasibility.deadline_infeasible(
+                self.request, objective.seconds, done_s, (OBJECTS,)
+            )
         return least
 
     def _deadline_infeasible(self, objective: Deadline) -> PlanInfeasible:
