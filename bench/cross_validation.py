@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bench.fit_throughput_model import fit
+from bench.fit_throughput_model import CLOUDS, fit
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats, Mask
@@ -16,6 +17,8 @@ from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, model
 
 SEED = 20220129
 FOLDS = 10
+#: Quantiles of the ratios that a model document states.
+LEVELS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 FLOOR_PERCENT, GOAL_PERCENT = 10.0, 9.0
 
 
@@ -68,6 +71,27 @@ def held_out_errors(measured: Grid, held: Mask) -> Floats:
     modelled = modelled_grid(measured, fit(unseen(measured, held)))
     asked = measured.measured & touched_by(held)
     return _relative_errors(modelled.throughput_gbps, measured.throughput_gbps, asked)
+
+
+def held_out_ratios(measured: Grid) -> dict[str, list[float]]:
+    """Measured over modelled rates of held-out edges, by pair of clouds, at the quantiles `levels`.
+
+    A pair of clouds without such edges is left out.
+    """
+    clouds = np.array([region.cloud for region in measured.regions])
+    ratios = []
+    for held in held_out_groups(len(measured.regions), FOLDS):
+        modelled = modelled_grid(measured, fit(unseen(measured, held))).throughput_gbps
+        asked = measured.measured & touched_by(held) & (modelled > 0)
+        ratios.append(np.full(asked.shape, np.nan))
+        ratios[-1][asked] = measured.throughput_gbps[asked] / modelled[asked]
+    found = {"levels": list(LEVELS)}
+    for src, dst in itertools.product(CLOUDS, repeat=2):
+        chosen = (clouds[:, None] == src) & (clouds[None, :] == dst)
+        known = np.array(ratios)[:, chosen]
+        if np.isfinite(known).any():
+            found[f"{src}>{dst}"] = np.round(np.nanquantile(known, LEVELS), 3).tolist()
+    return found
 
 
 def held_out_rtt_errors(measured: Grid, held: Mask) -> Floats:

@@ -54,6 +54,7 @@ AREAS = {
     "south_america": ("BR", "CL"),
     "southeast_asia": ("ID", "MY", "SG", "TH"),
 }
+CLOUDS = ("aws", "gcp", "azure")
 RTT_KNOTS_MS = (0.0, 15.0, 30.0, 50.0, 75.0, 100.0, 150.0, 200.0, 275.0, 400.0)
 
 #: Weight of a squared detour, (ms per 1000 km)**2, against a squared relative error.
@@ -163,7 +164,7 @@ def fit(grid: Grid) -> dict[str, Any]:
     clouds = np.array([region.cloud for region in grid.regions])
     usable = grid.measured & (grid.throughput_gbps > 0) & np.isfinite(rtt_ms)
     curves: dict[str, dict[str, Any]] = {}
-    for src, dst in itertools.product(("aws", "gcp", "azure"), repeat=2):
+    for src, dst in itertools.product(CLOUDS, repeat=2):
         chosen = usable & (clouds[:, None] == src) & (clouds[None, :] == dst)
         if chosen.any():
             curves[f"{src}>{dst}"] = {
@@ -183,13 +184,21 @@ def fit(grid: Grid) -> dict[str, Any]:
     return {**model, "median_error": round(float(np.median(errors)), 3)}
 
 
+def document_of(grid: Grid) -> dict[str, Any]:
+    """The model with the errors of its rates for regions that are not part of a fit."""
+    # It fits models itself.
+    from bench.cross_validation import held_out_ratios
+
+    return {**fit(grid), "measured_over_modelled": held_out_ratios(grid)}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", help="directory of a measured grid")
     # Not by a redirection: a shell empties the file before the grid, which has it, is read.
     parser.add_argument("--out", type=Path, help="the file to write; stdout without it")
     options = parser.parse_args(arguments)
-    document = json.dumps(fit(load_grid(options.grid)), indent=1) + "\n"
+    document = json.dumps(document_of(load_grid(options.grid)), indent=1) + "\n"
     if options.out is None:
         sys.stdout.write(document)
     else:

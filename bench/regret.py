@@ -184,14 +184,12 @@ class Judge:
         made = plan(self.modelled, src, dst, fastest, limits=ONE_INSTANCE)
         again = self.plan_probed(made, fastest, noise)
         real_direct = direct(self.truth, src, dst, limits=ONE_INSTANCE).throughput_gbps
+        above = self.plan_above(src, dst, cheapest, ONE_INSTANCE)
         floor, floor_probed = NOTHING, NOTHING
-        try:
-            above = plan(self.modelled, src, dst, cheapest, limits=ONE_INSTANCE)
-        except PlanInfeasible:
-            above = None
         if above is not None:
             floor = delivered(above, self.truth)
             floor_probed = delivered(self.plan_probed(above, cheapest, noise), self.truth)
+        today = self.plan_above(src, dst, cheapest, replace(ONE_INSTANCE, confidence=0.5))
         return Verdict(
             src=src,
             dst=dst,
@@ -200,15 +198,24 @@ class Judge:
             best_gbps=best,
             direct_gbps=real_direct,
             expected_gbps=made.throughput_gbps,
-            promised_gbps=made.throughput_gbps,
+            promised_gbps=made.promised_gbps or made.throughput_gbps,
             unprobed=delivered(made, self.truth),
             unprobed_kept_gbps=delivered(made, self.truth, ceiling).gbps,
             probed=delivered(again, self.truth),
             probed_kept_gbps=delivered(again, self.truth, ceiling).gbps,
             floor=floor,
             floor_probed=floor_probed,
-            floor_today=floor,
+            floor_today=NOTHING if today is None else delivered(today, self.truth),
         )
+
+    def plan_above(
+        self, src: str, dst: str, objective: Objective, limits: Limits
+    ) -> TransferPlan | None:
+        """None for a refusal."""
+        try:
+            return plan(self.modelled, src, dst, objective, limits=limits)
+        except PlanInfeasible:
+            return None
 
     def plan_probed(
         self, made: TransferPlan, objective: Objective, noise: random.Random
@@ -230,6 +237,7 @@ class Judge:
         quotas = [RegionQuota(tag, "", instances=one.count) for tag, one in made.instances.items()]
         running = replace(
             measured.with_account(quotas),
+            measured_noise=NOISE,
             types=tuple(
                 kind
                 for kind in measured.types
@@ -304,7 +312,9 @@ def cases_of(name: str, found: Sequence[Verdict]) -> list[Case]:
     promises = [one.promised_gbps / one.expected_gbps for one in found]
     kept = [one.unprobed.gbps / one.promised_gbps for one in found]
     dearer = [
-        one.floor.usd_per_gb / one.floor_today.usd_per_gb for one in found if one.floor.gbps > 0
+        one.floor.usd_per_gb / one.floor_today.usd_per_gb
+        for one in found
+        if one.floor.gbps > 0 and one.floor_today.gbps > 0
     ]
 
     def broken(real: Callable[[Verdict], Delivered]) -> Callable[[Verdict], str]:

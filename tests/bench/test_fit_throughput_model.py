@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, fit, fit_curve, main
+from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, document_of, fit, fit_curve, main
 
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
@@ -161,7 +161,8 @@ def test_the_model_that_ships_is_the_fit_to_january(shared_dir: Path) -> None:
     shipped = json.loads(
         (files("skyplane_grids") / "throughput_model.json").read_text(encoding="utf-8")
     )
-    found = json.loads(json.dumps(fit(load_grid(shared_dir / "grids" / "skyplane-2022-01"))))
+    january = load_grid(shared_dir / "grids" / "skyplane-2022-01")
+    found = json.loads(json.dumps(document_of(january)))
     assert found.keys() == shipped.keys()
     assert found["rtt"]["areas"] == shipped["rtt"]["areas"]
     assert found["rtt"]["base_ms"] == pytest.approx(shipped["rtt"]["base_ms"], abs=2e-3)
@@ -169,3 +170,5 @@ def test_the_model_that_ships_is_the_fit_to_january(shared_dir: Path) -> None:
         assert found["rtt"][part] == pytest.approx(shipped["rtt"][part], abs=2e-6)
     for pair, curve in shipped["curves"].items():
         assert found["curves"][pair]["gbps"] == pytest.approx(curve["gbps"], abs=2e-3)
+    for pair, shares in shipped["measured_over_modelled"].items():
+        assert found["measured_over_modelled"][pair] == pytest.approx(shares, abs=3e-3)

@@ -78,7 +78,13 @@ RIGHT: Final[dict[str, Any]] = {
     **{f"{end}_endpoint": "http://127.0.0.1:9" for end in ("source", "destination")},
     **dict.fromkeys(LATER, "profile:paris"),
     **{"newer_than": "7d", "older_than": "24h", "min_size": "1K", "max_size": "2G"},
-    **{"max_delete": "7", "bwlimit": "1M", "safety_margin": 0.5, "instance_types": {"aws": "x"}},
+    **{
+        "max_delete": "7",
+        "bwlimit": "1M",
+        "safety_margin": 0.5,
+        "confidence": 0.75,
+        "instance_types": {"aws": "x"},
+    },
     **{"headers": {"Content-Language": "de"}, "vcpu_quota": {"aws": 8}},
     **{"allow_regions": ("aws:*",), "exclude_regions": ("gcp:*",)},
 }

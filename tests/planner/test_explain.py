@@ -63,7 +63,8 @@ def for_money(answer: TransferPlan, money: float) -> MaximizeThroughput:
 def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
     """Parse every sentence, and plan again for every number in it."""
     answer, money = why.plan, price_of(why.plan)
-    rate = answer.throughput_gbps
+    # Other plans for the money expect their rates.
+    rate = answer.expected_gbps or 0.0
     said = [one.replace("(the same)", "(0.00 more)") for one in why.sentences]
     assert said.pop(0).startswith("Binding limits" if answer.binding else "No limit binds")
     assert tuple(said[: len(why.rates)]) == why.rates
@@ -81,7 +82,11 @@ def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
             grid, answer, for_money(answer, money * (1 + 1e-6)), limits=limits, without=(tag,)
         )
         cheapest = again(
-            grid, answer, MinimizeCost(rate * (1 - 1e-6)), limits=limits, without=(tag,)
+            grid,
+            answer,
+            MinimizeCost(answer.throughput_gbps * (1 - 1e-6)),
+            limits=limits,
+            without=(tag,),
         )
         *carried, gbps, fewer, dearer, more = numbers(sentence)
         flow = sum(path.flow_gbps for path in answer.paths if tag in path.regions)

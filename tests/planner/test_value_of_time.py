@@ -74,9 +74,10 @@ def test_no_number_of_instances_on_the_direct_path_is_better(
 def test_without_a_value_of_time_it_is_the_cheapest_plan(shipped: Grid) -> None:
     src, dst = PAIRS[0]
     floor = default_objective(shipped, src, dst)
+    expected = Limits(confidence=0.5)
     for volume_gb in (None, 100.0):
-        cheapest = plan(shipped, src, dst, floor, volume_gb=volume_gb)
-        free = plan(shipped, src, dst, MinimizeCost(), volume_gb=volume_gb)
+        cheapest = plan(shipped, src, dst, floor, volume_gb=volume_gb, limits=expected)
+        free = plan(shipped, src, dst, MinimizeCost(), volume_gb=volume_gb, limits=expected)
         assert replace(free, solver=cheapest.solver) == cheapest
 
 

@@ -89,6 +89,8 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
         source_read_gbps="X maximum Gbit/s that the source's store delivers",
         destination_write_gbps="X maximum Gbit/s that the destination's store accepts",
         safety_margin="SHARE plan with rates between regions lowered by this share, such as 0.1",
+        confidence="SHARE of transfers that are to reach the promised rate, which floors and"
+        " deadlines count",
     )
     policy = _add_policy(parser)
     if not launches:

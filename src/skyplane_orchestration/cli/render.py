@@ -58,6 +58,7 @@ def plan_parts(
         ("from", src or plan.src),
         ("to", dst or plan.dst),
         ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s"),
+        *promise_rows(plan),
         ("price", f"{usd(plan.cost.usd_per_gb)} per GB (egress and instances)"),
         *job_rows(plan),
     ]
@@ -66,6 +67,14 @@ def plan_parts(
         [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in plan.paths],
     )
     return (key_values(rows), Text(), paths, Text(), *instance_parts(plan))
+
+
+def promise_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
+    """The expected and the promised rate, where the plan has them."""
+    if plan.expected_gbps is not None and plan.promised_gbps is not None:
+        promised = f"{plan.promised_gbps:.2f} Gbit/s, in {plan.confidence:.0%} of transfers"
+        yield "expected", f"{plan.expected_gbps:.2f} Gbit/s"
+        yield "promised", promised
 
 
 def job_rows(plan: TransferPlan | MulticastPlan) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -147,6 +147,10 @@ class Grid:
         edges: returns the values by pair, always the same ones. The shipped grid computes them on
             first use: they need NumPy, and a plan within one region uses none of them.
         model_as_of: date of the measurements behind modelled rates and round trips.
+        model_errors: pair of clouds -> measured over modelled rates of regions out of the fit, at
+            the quantiles `levels`; see `grids.promised`.
+        measured_noise: standard deviation of measured rates as a share of them: that of a probe,
+            0 for rates that are taken as they are.
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
         account: region tag -> quotas that a provisioner has read; they replace rows of `quotas`.
@@ -175,6 +179,8 @@ class Grid:
     index: Mapping[str, int]
     edges: Callable[[], EdgeValues]
     model_as_of: str = ""
+    model_errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    measured_noise: float = 0.0
     overrides: tuple[PriceOverride, ...] = ()
     storage: tuple[StorageLimit, ...] = ()
     quotas: tuple[VcpuQuota, ...] = ()

@@ -132,6 +132,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
         index={region.tag: number for number, region in enumerate(regions)},
         edges=cache(edges),
         model_as_of=str(model.get("as_of", "")),
+        model_errors=model.get("measured_over_modelled", {}),
         storage=read_storage(directory, findings),
         quotas=read_quotas(directory, findings),
         price_ratios=read_price_ratios(directory, types, findings),

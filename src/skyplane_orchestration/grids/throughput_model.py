@@ -45,6 +45,8 @@ def require_model(model: Mapping[str, Any]) -> None:
             pair: np.array(curve["gbps"], dtype=float) for pair, curve in model["curves"].items()
         }
         finite = np.isfinite(np.array(numbers, dtype=float)).all()
+        errors = model.get("measured_over_modelled", {"levels": [0.0, 1.0]})
+        rising = np.array([errors["levels"], *errors.values()], dtype=float)
     except KeyError as error:
         raise GridInvalid(f"throughput_model.json lacks {error}; {_REFIT}") from error
     except (TypeError, ValueError, AttributeError) as error:
@@ -52,6 +54,10 @@ def require_model(model: Mapping[str, Any]) -> None:
     if not finite or knots.ndim != 1 or len(knots) == 0 or (np.diff(knots) <= 0).any():
         raise GridInvalid(
             f"throughput_model.json: rtt and rtt_knots_ms are no rising line; {_REFIT}"
+        )
+    if not (np.isfinite(rising) & (rising >= 0)).all() or (np.diff(rising) < 0).any():
+        raise GridInvalid(
+            f"throughput_model.json: measured_over_modelled has no rising quantiles; {_REFIT}"
         )
     for pair, rates in curves.items():
         if rates.shape != knots.shape or not (np.isfinite(rates) & (rates > 0)).all():

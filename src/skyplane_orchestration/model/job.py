@@ -186,6 +186,8 @@ class Limits:
             for those of the grid, if any.
         safety_margin: share to take off every rate between two regions, from 0 to below 1;
             limits of instances count in full.
+        confidence: share of transfers for which the promised rate is to hold, from 0.5 to below
+            1. Floors and deadlines count promised rates; ceilings count expected ones.
     """
 
     instance_limit: int | None = None
@@ -196,6 +198,7 @@ class Limits:
     source_read_gbps: float | None = None
     destination_write_gbps: float | None = None
     safety_margin: float = 0.0
+    confidence: float = 0.9
 
     def __post_init__(self) -> None:
         check(self)
@@ -214,6 +217,11 @@ class Limits:
             raise ConfigurationInvalid.about(
                 "{safety_margin} must be a number from 0 to below 1, not {given!r}",
                 given=self.safety_margin,
+            )
+        if not 0.5 <= self.confidence < 1:
+            raise ConfigurationInvalid.about(
+                "{confidence} must be a number from 0.5 to below 1, not {given!r}",
+                given=self.confidence,
             )
         require_at_least("max_relays", self.max_relays, 0)
         require_at_least("chunk_mib", self.chunk_mib, 1)

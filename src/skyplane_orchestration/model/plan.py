@@ -167,6 +167,9 @@ class TransferPlan:
         src, dst: region tags.
         objective: the job's objective, as plain data.
         throughput_gbps: planned payload rate from source to sink.
+        expected_gbps: the rate that the grid expects of all connections of the plan; not below
+            the planned one. None within one region.
+        promised_gbps: the rate that at least the share `confidence` of transfers reaches.
         volume_gb: volume to move; None when not given, 0 when there is nothing to copy.
         transfer_s: predicted seconds of moving, without provisioning; None without volume.
         provision_s: predicted seconds until the gateways are up.
@@ -201,6 +204,9 @@ class TransferPlan:
     objects: int | None = None
     refused: tuple[RefusedLaunch, ...] = ()
     replaces: str = ""
+    expected_gbps: float | None = None
+    promised_gbps: float | None = None
+    confidence: float = 0.9
 
     @property
     def shape(self) -> str:

@@ -49,7 +49,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         on_no_capacity, network_tier, already_this_month_gb, source_storage_class, key_requests: see
             `Policy`.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
-            chunk_mib: see `Limits`.
+            confidence, chunk_mib: see `Limits`.
     """
 
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - Airflow's own declaration

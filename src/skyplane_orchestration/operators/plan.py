@@ -60,6 +60,9 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
             counted(plan.instance_count, "instance"),
             ", ".join(plan.relays) or "none",
         )
+        if plan.promised_gbps is not None:
+            promise = "promised: %.2f Gbit/s, in %.0f %% of transfers"
+            self.log.info(promise, plan.promised_gbps, 100 * plan.confidence)
         for path in plan.paths:
             self.log.info("path: %s, %.2f Gbit/s", " -> ".join(path.regions), path.flow_gbps)
         for note in plan.notes:

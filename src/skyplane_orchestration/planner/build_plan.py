@@ -36,6 +36,7 @@ from skyplane_orchestration.planner.instance_options import (
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
 from skyplane_orchestration.planner.pricing.other_items import OtherItems, other_items
+from skyplane_orchestration.planner.promise import expected_and_promised_gbps
 from skyplane_orchestration.planner.transfer_time import Bound, ObjectWork
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -199,6 +200,10 @@ def assemble(
     edges = plan_edges(grid, overlay)
     wait_s = request.wait_s(overlay.instances)
     transfer_s = request.transfer_s_of(overlay)
+    expected, promised = None, None
+    if overlay.flows:
+        stores, confidence = request.store_gbps.values(), request.limits.confidence
+        expected, promised = expected_and_promised_gbps(grid, overlay, stores, confidence)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
@@ -223,6 +228,9 @@ def assemble(
             *_notes_on_quotas(request, overlay, binding),
         ),
         objects=request.objects,
+        expected_gbps=expected,
+        promised_gbps=promised,
+        confidence=request.limits.confidence,
     )
 
 

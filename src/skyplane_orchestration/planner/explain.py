@@ -273,7 +273,7 @@ def _sentences(why: Explanation) -> Iterator[str]:
         yield (
             f"The direct path with one instance at each end moves {there[0]:.2f} Gbit/s at"
             f" {there[1]:.4f} USD per GB; the plan moves"
-            f" {_rate_change(explained.throughput_gbps, there[0])} at"
+            f" {_rate_change(_rate_of(explained), there[0])} at"
             f" {_money_change(explained.cost.usd_per_gb, there[1], 'USD per GB')}."
         )
     for relay in why.relays:
@@ -288,8 +288,13 @@ def _sentences(why: Explanation) -> Iterator[str]:
     elif why.gbps_for_more is not None:
         yield (
             f"10 % more money ({_money(why.more_money, _unit(why))}) would buy"
-            f" {_rate_change(why.gbps_for_more, explained.throughput_gbps)}."
+            f" {_rate_change(why.gbps_for_more, _rate_of(explained))}."
         )
+
+
+def _rate_of(explained: TransferPlan) -> float:
+    """What the plan is expected to move: the plans that it is compared with expect their rates."""
+    return explained.expected_gbps or explained.throughput_gbps
 
 
 def _relay_sentence(why: Explanation, relay: RelayValue) -> str:
@@ -299,7 +304,7 @@ def _relay_sentence(why: Explanation, relay: RelayValue) -> str:
     if relay.gbps_without is None:
         rate = "the plan's money buys nothing"
     else:
-        change = _rate_change(relay.gbps_without, why.plan.throughput_gbps)
+        change = _rate_change(relay.gbps_without, _rate_of(why.plan))
         rate = f"the plan's money buys {change}"
     if relay.money_without is None:
         price = "the plan's rate is out of reach"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.job import (
     Deadline,
     MaximizeThroughput,
@@ -35,6 +37,8 @@ from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbi
 ANY_RATE_GBPS: Final = 0.1
 #: Makes the rate of a deadline larger than the rounding of its seconds.
 _DEADLINE_ROUNDING: Final = 1 + 1e-9
+#: Where no plan holds with the confidence of the job.
+_LOWER_CONFIDENCES: Final = (0.8, 0.7, 0.6, 0.5)
 #: The earliest deadline that an error names is for a rate this factor below the largest.
 _BELOW_LARGEST: Final = 1 + 1e-6
 #: The share of a deadline that counts as rounding.
@@ -255,3 +259,42 @@ class ObjectiveSearch:
         return infeasibility.total_ceiling_infeasible(
             self.request.route, usd, least_usd, is_policy=usd == self.max_job_usd
         )
+
+
+def best_promised(
+    request: PlanRequest,
+    objective: Objective,
+    search_at: Callable[[float | None], ObjectiveSearch],
+    *,
+    is_promised: bool,
+) -> tuple[ObjectiveSearch, BoundedCandidate, tuple[str, ...]]:
+    """The search that found the best plan, the plan, and a note where its promise is too low.
+
+    Args:
+        search_at: the search at the rates of a confidence, or at the expected ones.
+        is_promised: whether the objective holds at the rates of the job's confidence. Where no
+            plan does, the next lower confidence counts, down to what the grid expects.
+
+    Raises PlanInfeasible.
+    """
+    asked = request.limits.confidence
+    note: tuple[str, ...] = ()
+    if is_promised and (promised_shares(request.grid, asked) < 1).any():
+        for confidence in (asked, *(one for one in _LOWER_CONFIDENCES if one < asked)):
+            search = search_at(confidence)
+            try:
+                found = search.best(objective)
+            except PlanInfeasible:
+                note = (_too_much(objective, asked),)
+                continue
+            return search, found, note
+    search = search_at(None)
+    return search, search.best(objective), note
+
+
+def _too_much(objective: Objective, confidence: float) -> str:
+    if isinstance(objective, Deadline):
+        what = f"to end within {objective.seconds:g} s"
+    else:
+        what = f"{least_gbps(objective):g} Gbit/s"
+    return f"no plan promises {what} with a confidence of {confidence:g}; this one is less certain"

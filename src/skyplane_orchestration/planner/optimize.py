@@ -66,6 +66,9 @@ def plan(
     - `Deadline`: the cheapest total that meets the deadline, provisioning included.
     - `MaximizeThroughput`: the fastest plan under the ceiling, then the cheapest at that rate.
 
+    A floor that is given and a deadline count the rates that the grid promises with the limits'
+    confidence, as far as a plan can be promised; everything else counts expected rates.
+
     The rates that instances sustain count; those of a burst for a transfer that surely ends
     while it lasts. Ties go to fewer relays. Every plan is checked against (4b) to (4j) before it
     is returned.
@@ -81,12 +84,13 @@ def plan(
     """
     require_volume(objective, policy, volume_gb)
     grid = priced_for(grid, policy, volume_gb)
+    is_promised = _has_promise(objective)
     objective = with_floor(grid, src, dst, objective, limits, volume_gb, objects)
     counting = counted(grid, objective, volume_gb)
     request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
         return _plan_in_single_region(request, objective, policy)
-    found = _plan_over_edges(request, objective, policy)
+    found = _plan_over_edges(request, objective, policy, is_promised=is_promised)
     found = replace(found, notes=(*found.notes, *notes_on_bursts(grid, found)))
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
@@ -118,12 +122,22 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
     require_positive("volume_gb", volume_gb)
 
 
-def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy) -> TransferPlan:
+def _has_promise(objective: Objective) -> bool:
+    """Whether a user has asked for a rate or a time, which then counts promised rates."""
+    if isinstance(objective, MinimizeCost):
+        return objective.min_throughput_gbps is not None and not objective.exactly
+    return isinstance(objective, Deadline)
+
+
+def _plan_over_edges(
+    request: PlanRequest, objective: Objective, policy: Policy, *, is_promised: bool
+) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
     # These load NumPy and SciPy, which takes half a second. Plans within one region do without.
     from skyplane_orchestration.planner.object_limits import limited_by_objects
     from skyplane_orchestration.planner.objectives import (
         ObjectiveSearch,
+        best_promised,
         is_total,
         least_gbps,
         objective_value,
@@ -132,27 +146,31 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
     from skyplane_orchestration.planner.thin_paths import remove_thin_paths
 
     started = time.perf_counter()
-    problem = build_problem(
-        request.grid,
-        request.src,
-        request.dst,
-        goal_gbps=least_gbps(objective),
-        limits=request.limits,
-        policy=policy,
-    )
-    if not isinstance(objective, MinimizeCost):
-        problem = limited_by_objects(request, problem)
-    if is_total(objective, request.volume_gb):
-        problem = problem.with_bill(request.other_items)
-    search = ObjectiveSearch(request, problem, policy.max_job_usd)
-    best = search.best(objective)
+
+    def search_at(confidence: float | None) -> ObjectiveSearch:
+        problem = build_problem(
+            request.grid,
+            request.src,
+            request.dst,
+            goal_gbps=least_gbps(objective),
+            limits=request.limits,
+            policy=policy,
+            confidence=confidence,
+        )
+        if not isinstance(objective, MinimizeCost):
+            problem = limited_by_objects(request, problem)
+        if is_total(objective, request.volume_gb):
+            problem = problem.with_bill(request.other_items)
+        return ObjectiveSearch(request, problem, policy.max_job_usd)
+
+    search, best, note = best_promised(request, objective, search_at, is_promised=is_promised)
     candidate = remove_thin_paths(search, objective, best.candidate)
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     solver = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
     binding = search.binding(objective, candidate)
     found = checked_plan(request, candidate.overlay, objective, binding, solver)
-    on_request = _notes_on_request(request, problem, policy, found)
-    found = replace(found, notes=(*found.notes, *on_request))
+    on_request = _notes_on_request(request, search.problem, policy, found)
+    found = replace(found, notes=(*note, *found.notes, *on_request))
     if not isinstance(objective, MinimizeCost) or not objective.time_usd_per_s:
         return found
     cheapest = search.best(replace(objective, value_of_time_usd_per_hour=0.0)).candidate

@@ -15,6 +15,7 @@ import numpy as np
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import POLICY
 from skyplane_orchestration.planner.dominance import undominated
@@ -195,11 +196,13 @@ def build_problem(
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
     has_choice: bool = True,
+    confidence: float | None = None,
 ) -> PlanProblem:
     """The problem of one job on one grid, with throughput between G and what the ends allow.
 
     Args:
         has_choice: several options per region; False for the type `chosen_type` alone.
+        confidence: of the rates; None for expected rates.
 
     Raises UnknownRegion for an end that the grid does not have, GridInvalid for an unknown instance
     type, and PlanInfeasible when the policy excludes an end.
@@ -214,6 +217,8 @@ def build_problem(
     tags = tuple(grid.tags[number] for number in kept)
     ends = [kept.index(number) for number in numbers]
     rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1 - limits.safety_margin)
+    if confidence is not None:
+        rate = rate * promised_shares(grid, confidence)[np.ix_(kept, kept)]
     usable = _usable_edges(rate, ends, may_chain=limits.max_relays != 1)
     if has_choice:
         options = _undominated_options(grid, tags, limits, rate * usable, ends)

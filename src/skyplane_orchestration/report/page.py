@@ -59,6 +59,8 @@ def _plan(plan: TransferPlan, runs_in: str = "") -> Html:
     summary = {
         "from, to": f"{plan.src} to {plan.dst}",
         "throughput": throughput(plan.throughput_gbps),
+        "expected": None if plan.expected_gbps is None else throughput(plan.expected_gbps),
+        "promised": None if plan.promised_gbps is None else throughput(plan.promised_gbps),
         "volume": None if plan.volume_gb is None else volume(plan.volume_gb),
         "objects": plan.objects,
         "transfer": duration(plan.transfer_s),

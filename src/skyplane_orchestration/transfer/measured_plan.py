@@ -23,6 +23,8 @@ from skyplane_orchestration.transfer.planning import in_place_of, limits_of
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
 
+#: Standard deviation of a probed rate, as a share of it: an estimate, not measured.
+_NOISE: Final = 0.05
 _RUNNING: Final = "the instances that run"
 #: A ceiling above every price.
 _ANY_USD_PER_GB: Final = 1000.0
@@ -124,7 +126,8 @@ def _with_rates(grid: Grid, measured: Sequence[EdgeMeasurement]) -> Grid:
     for one in measured:
         edge = grid.index_of(one.src), grid.index_of(one.dst)
         rates[edge], is_measured[edge] = one.gbps / one.instances, True
-    return grid.with_edges(throughput_gbps=rates, measured=is_measured)
+    known = grid.with_edges(throughput_gbps=rates, measured=is_measured)
+    return replace(known, measured_noise=_NOISE if measured else 0.0)
 
 
 def _on_running(grid: Grid, plan: TransferPlan, provision_s: Mapping[str, float]) -> Grid:
