@@ -111,7 +111,7 @@ def made(operator: type[Any], **arguments: Any) -> Any:
 def is_right(annotation: str, value: object) -> bool:
     """Whether a rendered and read value is what the annotation says."""
     if value is None:
-        return "None" in annotation
+        return "None" in annotation or "Optional" in annotation
     if annotation.startswith("bool"):
         return type(value) is bool
     if annotation.startswith("float"):
