@@ -66,7 +66,7 @@ from skyplane_orchestration.provision.provisioner import (
     FoundGateway,
     TeardownReport,
 )
-from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit
+from skyplane_orchestration.recovery.failover_decisions import SILENT_POLLS, FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import (

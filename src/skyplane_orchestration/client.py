@@ -374,7 +374,7 @@ class Client:
 
         Raises ConfigurationInvalid, before any change, for an unusable destination or run root.
         """
-        from skyplane_orchestration.recovery.sweep import Destinations, SweepRule
+        from skyplane_orchestration.recovery.destination_sweep import Destinations, SweepRule
 
         with Destinations(destinations, self._credentials) as places:
             fleets = self.provisioner.sweep(

@@ -11,7 +11,7 @@ import pytest
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.job_from_options import job_from
-from skyplane_orchestration.cli.parser import Parser
+from skyplane_orchestration.cli.option_parser import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,

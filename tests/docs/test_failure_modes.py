@@ -18,7 +18,7 @@ from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
-from skyplane_orchestration.recovery.failover import SILENT_POLLS
+from skyplane_orchestration.recovery.failover_decisions import SILENT_POLLS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CASES: Final = REPOSITORY / "docs" / "internals" / "failure-modes.md"

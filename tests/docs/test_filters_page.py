@@ -18,7 +18,7 @@ from tests.faults.tools import RCLONE
 from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.job_from_options import job_from
-from skyplane_orchestration.cli.parser import Parser
+from skyplane_orchestration.cli.option_parser import Parser
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import previewed
 

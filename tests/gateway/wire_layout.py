@@ -33,7 +33,7 @@ from skyplane_gateway.protocol import (
     seal_receipt,
     sealing,
 )
-from skyplane_gateway.protocol._codec import FieldReader
+from skyplane_gateway.protocol._fields import FieldReader
 from skyplane_gateway.protocol.messages import MessageType
 
 _FLEET, _TRANSFER = b"f" * 8, b"t" * 16

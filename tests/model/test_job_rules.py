@@ -74,7 +74,7 @@ def test_a_rule_that_is_added_to_a_copy_is_in_all_faces(tmp_path: Path) -> None:
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("*.pyc"))
     for name, after, more in (
         ("skyplane_gateway/common/job_options.py", "class JobOptions:", _FIELDS),
-        ("skyplane_orchestration/dagster/assets.py", "class JobArguments(", _KEYWORDS),
+        ("skyplane_orchestration/dagster/job_arguments.py", "class JobArguments(", _KEYWORDS),
     ):
         path = tmp_path / name
         before, begin, rest = path.read_text().partition(after)

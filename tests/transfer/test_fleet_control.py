@@ -32,7 +32,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
+from skyplane_orchestration.recovery.failover_decisions import FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.fleet_control import (
     FleetControl,

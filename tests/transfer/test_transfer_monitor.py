@@ -30,7 +30,12 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import MinimizeCost, Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
-from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
+from skyplane_orchestration.recovery.failover_decisions import (
+    SILENT_POLLS,
+    FleetView,
+    Submit,
+    Tenure,
+)
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.client_context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import (

@@ -11,7 +11,7 @@ from typing import Final
 
 from skyplane_gateway.common.errors import JournalUnreadable, SkyplaneError, StoreError
 from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above
-from skyplane_gateway.journal.store import JournalFolder, folders_in, named_uploads
+from skyplane_gateway.journal.journal_folder import JournalFolder, folders_in, named_uploads
 from skyplane_gateway.stores.base import ObjectStore
 
 log = logging.getLogger(__name__)

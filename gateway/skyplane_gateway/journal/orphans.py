@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of
-from skyplane_gateway.journal.store import (
+from skyplane_gateway.journal.journal_folder import (
     JournalFolder,
     NamedUploads,
     folders_in,

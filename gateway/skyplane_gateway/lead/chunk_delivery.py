@@ -28,9 +28,9 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.common.kept_properties import PLAIN, KeptProperties
 from skyplane_gateway.common.objects import IF_ABSENT
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import Attempt, InFlight
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.route_monitor import RouteMonitor
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import StoreCapabilities
 from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPool
 from skyplane_gateway.lead.source_store import SourceStore

@@ -14,9 +14,9 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import InFlight
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_peers import SourcePeer
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from skyplane_gateway.common.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.lead.retries import Retries
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.source.chunk_orders import ChunkState
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.lead.retries import Retries
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.stores.base import ListedRows, ObjectStore, Wants, list_from
 from skyplane_gateway.stores.readback import read_crc32c
 

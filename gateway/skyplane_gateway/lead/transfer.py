@@ -29,13 +29,13 @@ from skyplane_gateway.config import Topology, TransferSpec, TransferState
 from skyplane_gateway.journal.document import Journal, rule_digest
 from skyplane_gateway.journal.totals import SentRow
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_peers import SourcePeer

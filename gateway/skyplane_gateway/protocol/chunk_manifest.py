@@ -15,7 +15,7 @@ from typing import Any, Final
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectAttributes, Precondition
 from skyplane_gateway.common.schema import encode
-from skyplane_gateway.protocol._codec import pack_json, unpack_json
+from skyplane_gateway.protocol._fields import pack_json, unpack_json
 from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
 

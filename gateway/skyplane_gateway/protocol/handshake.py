@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol._codec import FieldReader, FieldWriter
+from skyplane_gateway.protocol._fields import FieldReader, FieldWriter
 from skyplane_gateway.protocol.limits import (
     FLEET_BYTES,
     MAX_HANDSHAKE,

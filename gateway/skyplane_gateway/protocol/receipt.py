@@ -13,7 +13,7 @@ from typing import Final
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.schema import encode
-from skyplane_gateway.protocol._codec import pack_json, unpack_json
+from skyplane_gateway.protocol._fields import pack_json, unpack_json
 from skyplane_gateway.protocol.errors import FrameCorrupt
 from skyplane_gateway.protocol.limits import MAX_MESSAGE_TEXT, MAX_RECEIPT
 from skyplane_gateway.protocol.messages import (

@@ -32,7 +32,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.copy_source import CopiesParts, CopySource

@@ -18,7 +18,7 @@ from skyplane_orchestration.cli.argument_types import (
     written_as,
 )
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add_list
+from skyplane_orchestration.cli.option_parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS, ClientSettings
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT

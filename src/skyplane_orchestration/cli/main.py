@@ -28,8 +28,8 @@ from skyplane_orchestration.cli.exit_codes import (
     as_bad_input,
 )
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
+from skyplane_orchestration.cli.option_parser import Parser
 from skyplane_orchestration.cli.other_tools import advice_for_verb
-from skyplane_orchestration.cli.parser import Parser
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError, SkyplaneError

@@ -15,7 +15,7 @@ from skyplane_orchestration.cli.argument_types import (
 )
 from skyplane_orchestration.cli.arguments import what_is
 from skyplane_orchestration.cli.job_from_options import fields_from
-from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add_list
+from skyplane_orchestration.cli.option_parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (

@@ -17,13 +17,13 @@ except ModuleNotFoundError:
 
 from skyplane_orchestration.dagster.assets import (
     AssetOptions,
-    JobArguments,
     build_skyplane_transfer_asset,
     build_skyplane_transfer_assets,
 )
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
 from skyplane_orchestration.dagster.components import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.decorator import skyplane_assets
+from skyplane_orchestration.dagster.job_arguments import JobArguments
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
 from skyplane_orchestration.dagster.source_assets import build_skyplane_source_asset

@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.common.job_options import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
+from skyplane_orchestration.dagster.job_arguments import JobArguments
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -40,54 +35,9 @@ from skyplane_orchestration.dagster.translator import (
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.job import (
-    Encryption,
-    Limits,
-    Objective,
-    Policy,
-    ProbeRule,
-    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location, named_location
-
-
-class JobArguments(TypedDict, total=False):
-    """The fields of `TransferJob` other than source and destination."""
-
-    objective: Objective | None
-    recursive: bool
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    publish_last: tuple[str, ...]
-    allow_empty: bool
-    allow_failed: bool
-    limits: Limits
-    policy: Policy
-    volume_gb: float | None
-    objects: int | None
-    move: bool
-    strict_metadata: bool
-    guess_mime_type: bool
-    files_from: tuple[str, ...] | None
-    delete: bool
-    allow_unmatched_patterns: bool
-    headers: Mapping[str, str]
-    object_metadata: Mapping[str, str]
-    conflict: ConflictRule
-    verify: Verification
-    newer_than: str | None
-    older_than: str | None
-    min_size: str | None
-    max_size: str | None
-    max_delete: str
-    bwlimit: str | None
-    on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
-    server_side_copy: ServerSideRule
-    probe: ProbeRule
-    encrypt: Encryption
-    content_type: str | None
-    cache_control: str | None
 
 
 class AssetOptions(JobArguments, total=False):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.journal.cleanup import clear_journals
 from skyplane_gateway.journal.document import epoch_of, journals_prefix, place_of
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob

@@ -28,7 +28,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
-from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
+from skyplane_orchestration.recovery.failover_decisions import FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
     destination_spec,

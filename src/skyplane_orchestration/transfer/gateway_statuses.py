@@ -8,7 +8,7 @@ from typing import Any
 
 from skyplane_gateway.common.schema import reading
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.recovery.failover import FleetView, Tenure
+from skyplane_orchestration.recovery.failover_decisions import FleetView, Tenure
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.status import TransferStatus, empty_status
-from skyplane_orchestration.recovery.failover import (
+from skyplane_orchestration.recovery.failover_decisions import (
     Action,
     Answered,
     Broken,

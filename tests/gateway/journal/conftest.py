@@ -9,7 +9,7 @@ from tests.gateway.virtual_time import pytest_pyfunc_call
 from tests.memory_store import create_bucket
 
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
 
@@ -39,5 +39,5 @@ def misreadings(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         info, body = read(*arguments, **more)
         return info, wrong.pop() if wrong else body
 
-    monkeypatch.setattr("skyplane_gateway.journal.store.read_object", misread)
+    monkeypatch.setattr("skyplane_gateway.journal.journal_folder.read_object", misread)
     return wrong

@@ -16,7 +16,7 @@ from skyplane_gateway.journal.cleanup import (
     remove_journals,
 )
 from skyplane_gateway.journal.document import DoneRow, LostRow, journal_key
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.stores.base import ObjectStore
 
 INTENT = upload("out/k", None)
@@ -140,7 +140,7 @@ def test_a_journal_that_is_too_long_to_read_does_not_stop_the_cleanup(
     folder.write(replace(journal(epoch=2), uploads=()), None)
     long = journal_key("out/", KEY, 2)
     store.put(long, bytes(2000))
-    monkeypatch.setattr("skyplane_gateway.journal.store.MAX_JOURNAL_BYTES", 1000)
+    monkeypatch.setattr("skyplane_gateway.journal.journal_folder.MAX_JOURNAL_BYTES", 1000)
     assert list(folder.read(seal_before=3).unreadable) == [2]
     with pytest.raises(JournalUnreadable, match="2000 bytes, more than"):
         clear_journals(folder, 2)

@@ -11,8 +11,8 @@ from tests.gateway.journal.samples import KEY, journal, upload
 from skyplane_gateway.common.errors import PermissionDenied
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import journal_key, place_of
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.orphans import JournalIndex, is_unfinished_journal, old_orphan_files
-from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 

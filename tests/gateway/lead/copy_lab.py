@@ -26,12 +26,12 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore

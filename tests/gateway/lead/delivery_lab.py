@@ -10,9 +10,9 @@ from typing import Any
 
 from skyplane_gateway.common.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.config import Route
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.source.chunk_orders import (
     ChunkOrder,

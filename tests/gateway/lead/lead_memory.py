@@ -33,7 +33,7 @@ from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
 from skyplane_gateway.journal import state
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow, rule_digest
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.sink.destination import Destination

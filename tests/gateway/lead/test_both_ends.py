@@ -19,9 +19,9 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     time_pin,
 )
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
-from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.selection import ComparisonAnswer, ComparisonQuestion, Ends, Selection
 from skyplane_gateway.sink.destination import Destination

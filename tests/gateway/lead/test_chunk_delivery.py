@@ -30,7 +30,7 @@ from skyplane_gateway.common.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.common.objects import IF_ABSENT, Precondition
-from skyplane_gateway.lead.retries import POLICY
+from skyplane_gateway.lead.backoff import POLICY
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 
 Run = Callable[[Any], Any]

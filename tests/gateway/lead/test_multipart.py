@@ -22,8 +22,8 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import MIB, ObjectAttributes, PartInfo
 from skyplane_gateway.journal.document import UploadRow, attributes_digest
 from skyplane_gateway.lead import multipart
+from skyplane_gateway.lead.backoff import POLICY
 from skyplane_gateway.lead.resume import Resumed
-from skyplane_gateway.lead.retries import POLICY
 from skyplane_gateway.source.chunk_orders import RangeOrder
 
 NO_UPLOAD = NotFound("no such upload")

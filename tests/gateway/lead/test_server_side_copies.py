@@ -27,7 +27,7 @@ from skyplane_gateway.common.objects import (
     time_pin,
 )
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.lead.retries import Retries
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.stores.copy_source import CopySource

@@ -14,7 +14,7 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.lead.retries import POLICY, Retries
+from skyplane_gateway.lead.backoff import POLICY, Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 
 STALL_S = 240.0

@@ -14,7 +14,7 @@ import pytest
 
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.lead.retries import Retries
+from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.stores import open_store
 

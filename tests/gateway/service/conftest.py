@@ -15,7 +15,7 @@ from tests.gateway.service.in_process_fleet import SMALL, Gate, InProcessFleet, 
 from tests.gateway.wire_proxy import WireProxy
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.lead import retries
+from skyplane_gateway.lead import backoff
 from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
@@ -24,7 +24,7 @@ from skyplane_gateway.stores.base import ObjectStore
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr(retries, "POLICY", replace(retries.POLICY, first_pause_s=0.002))
+    monkeypatch.setattr(backoff, "POLICY", replace(backoff.POLICY, first_pause_s=0.002))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from skyplane_gateway.journal.document import (
     journal_key,
     rule_digest,
 )
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.totals import SentRow, Totals
 from skyplane_gateway.stores import open_store
 

@@ -23,8 +23,8 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.orphans import find_transfers
-from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.orphans import JournalIndex, find_transfers, old_uploads
-from skyplane_gateway.journal.store import JournalFolder
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 

@@ -16,7 +16,7 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
 from skyplane_orchestration.model.location import CLOUDS
 

@@ -12,7 +12,7 @@ from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.arguments import add_output
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:

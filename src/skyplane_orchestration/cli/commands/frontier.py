@@ -14,7 +14,7 @@ from skyplane_orchestration.cli.document_files import require_picture, write_pic
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.locations import are_locations, require_plain_regions
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import TransferJob

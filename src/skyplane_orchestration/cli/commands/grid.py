@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.console import Console, print_error
 from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Parser, Subparsers, add_flags
+from skyplane_orchestration.cli.option_parser import Parser, Subparsers, add_flags
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
 
 if TYPE_CHECKING:

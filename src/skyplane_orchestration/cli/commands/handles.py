@@ -11,7 +11,7 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS
 from skyplane_orchestration.cli.handle_files import handle_directory, saved_handles
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import duration
 

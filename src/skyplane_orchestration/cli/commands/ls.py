@@ -15,7 +15,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console, printable
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import location_from
-from skyplane_orchestration.cli.parser import Subparsers, add_flags
+from skyplane_orchestration.cli.option_parser import Subparsers, add_flags
 from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.formatting import counted, size
 

@@ -17,7 +17,7 @@ from skyplane_orchestration.cli.locations import (
     planning_job,
     require_plain_regions,
 )
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client

@@ -12,7 +12,7 @@ from skyplane_orchestration.cli.client_factory import open_client, print_may_sti
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_text
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

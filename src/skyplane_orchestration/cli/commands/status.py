@@ -13,7 +13,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_fleet
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.model.result import CostOutcome
 
 if TYPE_CHECKING:

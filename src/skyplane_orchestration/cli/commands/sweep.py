@@ -11,7 +11,7 @@ from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.locations import LOCATION_OPTIONS
-from skyplane_orchestration.cli.parser import Subparsers, add_flags, add_list
+from skyplane_orchestration.cli.option_parser import Subparsers, add_flags, add_list
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:

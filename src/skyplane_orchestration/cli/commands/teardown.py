@@ -9,7 +9,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Subparsers
+from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost
 from skyplane_orchestration.formatting import counted
 

@@ -10,7 +10,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import excluded_keys, location_from
-from skyplane_orchestration.cli.parser import Subparsers, add_fields, add_flags
+from skyplane_orchestration.cli.option_parser import Subparsers, add_fields, add_flags
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
 from skyplane_orchestration.model.job import TransferJob
 

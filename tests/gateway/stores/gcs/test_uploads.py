@@ -23,8 +23,8 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.orphans import find_transfers
-from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.copy_source import CopySource

@@ -20,7 +20,7 @@ from tests.gateway.stores.scripted import CREDENTIALS, Reply, ScriptedServer
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import Journal
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

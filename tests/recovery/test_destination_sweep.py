@@ -10,8 +10,8 @@ import pytest
 
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.journal.orphans import LeftTransfer
-from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.journal.writer import HEARTBEAT_S
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
@@ -20,7 +20,11 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet, SweptPlace
-from skyplane_orchestration.recovery.sweep import JOURNAL_KEPT_S, Destinations, SweepRule
+from skyplane_orchestration.recovery.destination_sweep import (
+    JOURNAL_KEPT_S,
+    Destinations,
+    SweepRule,
+)
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import spec_of
 
@@ -117,7 +121,9 @@ def test_ages_go_by_the_clock_of_the_store(
     outcome: str,
 ) -> None:
     lot.left_by(ONE, "a")
-    monkeypatch.setattr("skyplane_orchestration.recovery.sweep.ahead_s_of", lambda _: store_ahead_s)
+    monkeypatch.setattr(
+        "skyplane_orchestration.recovery.destination_sweep.ahead_s_of", lambda _: store_ahead_s
+    )
     (place,) = swept(lot.place, rule=SweepRule(THEN + ours_s))
     assert outcomes(place) == [(ONE, outcome)]
     is_named = f"that of {lot.place.url}" in caplog.text

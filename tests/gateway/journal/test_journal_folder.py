@@ -10,7 +10,7 @@ from tests.gateway.journal.samples import KEY, journal, spoil, upload
 from skyplane_gateway.common.errors import PreconditionFailed, StaleEpoch
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import DoneRow, FailedRow, journal_key
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.journal_folder import JournalFolder
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_orchestration.recovery.failover import (
+from skyplane_orchestration.recovery.failover_decisions import (
     MAX_FAILOVERS,
     SILENT_POLLS,
     Action,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from skyplane_gateway.common.errors import GatewayUnreachable, SkyplaneError, StoreUnavailable
-from skyplane_gateway.lead.retries import POLICY, Retries
+from skyplane_gateway.lead.backoff import POLICY, Retries
 
 
 class Calls:
