@@ -122,6 +122,9 @@ def test_any_store_to_any_other(
 class RequestsCount:
     """A grid whose price of a request is 1, so that the price of a job is a number of requests."""
 
+    source_storage_class: str | None = None
+    key_requests = "none"
+
     def request_prices(self, cloud: str) -> dict[str, float]:
         return dict.fromkeys(("read", "write", "list"), float(REQUESTS_PER_PRICE))
 
