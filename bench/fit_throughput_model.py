@@ -44,7 +44,7 @@ AREAS = {
     "africa": ("ZA",),
     "east_asia": ("HK", "JP", "KR", "TW"),
     "europe": (
-        *("AT", "BE", "CH", "DE", "ES", "FI", "FR", "GB"),
+        *("AT", "BE", "CH", "DE", "DK", "ES", "FI", "FR", "GB"),
         *("IE", "IT", "NL", "NO", "PL", "SE"),
     ),
     "india": ("IN",),
