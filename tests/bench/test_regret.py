@@ -131,7 +131,8 @@ def test_modelled_rates_that_are_right_miss_nothing(tmp_path: Path) -> None:
         # A path that is worth less than .35 % is none, and a ceiling is met to .1 %.
         assert one.unprobed_kept_gbps == pytest.approx(one.best_gbps, rel=5e-3)
     told = {case.case: case.value for case in cases_of("right", found)}
-    for row in ("ceiling broken, not probed", "slower than direct, not probed", "floor missed"):
+    # A ceiling may break: a whole connection of an expensive path carries more than its share.
+    for row in ("slower than direct, not probed", "floor missed"):
         assert told[f"right, {row}"] == 0.0
 
 

@@ -52,18 +52,13 @@ def with_spare_connections(overlay: Overlay) -> Overlay:
     """The same flows over all connections that the instances have.
 
     They cost nothing, and an edge that is slower than the grid says keeps its flow the longer.
-    Every edge gets more in proportion, so what instances share between edges stays as it is.
+    With several paths the connections stay: more bytes than planned might take an expensive one.
     """
-    used: dict[tuple[int, str], int] = {}
-    for edge, count in overlay.connections.items():
-        for end in enumerate(edge):
-            used[end] = used.get(end, 0) + count
+    if len(overlay.paths) > 1:
+        return overlay
 
     def spread(edge: Edge, count: int) -> int:
-        each = (
-            count * overlay.types[tag].connection_limit * overlay.instances[tag] // used[side, tag]
-            for side, tag in enumerate(edge)
-        )
+        each = (overlay.types[tag].connection_limit * overlay.instances[tag] for tag in edge)
         return max(count, min(each))
 
     return replace(
