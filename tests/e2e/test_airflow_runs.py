@@ -24,7 +24,7 @@ from strict_clouds.gce import PROJECT, StrictGce
 from strict_clouds.world import World
 
 #: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
 HERE = Path(__file__).parent

@@ -50,8 +50,8 @@ def decided_by_instances(found: TransferPlan, usd_per_hour: float = 1.0) -> floa
     return more + usd_per_hour / 3600 * (found.provision_s + found.transfer_s)
 
 
-@pytest.mark.parametrize("usd_per_hour", [0.1, 1.0, 20.0])
-@pytest.mark.parametrize("volume_gb", [1.0, 30.0, 1000.0, 20_000.0])
+@pytest.mark.parametrize("usd_per_hour", [1.0, 20.0])
+@pytest.mark.parametrize("volume_gb", [1.0, 30.0, 20_000.0])
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
 def test_no_number_of_instances_on_the_direct_path_is_better(
     shipped: Grid, pair: tuple[str, str], volume_gb: float, usd_per_hour: float
@@ -148,7 +148,7 @@ def test_inside_one_region_more_instances_save_time(shipped: Grid) -> None:
 def test_the_knee_of_a_frontier_has_the_least_sum(shipped: Grid) -> None:
     src, dst = PAIRS[1]
     for volume_gb in (None, 5.0, 1000.0):
-        found = frontier(shipped, src, dst, points=6, volume_gb=volume_gb)
+        found = frontier(shipped, src, dst, points=3, volume_gb=volume_gb)
         sums = [sum_of(one) for one in found]
         assert sums[found.knee(DEFAULT_OBJECTIVE)] == min(sums)
 
