@@ -91,11 +91,11 @@ def entry_point() -> None:
 
 
 def _keep_stdout() -> None:
-    """Results go to a copy of descriptor 1; what C code prints, as the solver does, to stderr."""
+    """Results go to a copy of descriptor 1; what C code prints, as the solver does, is dropped."""
     if sys.stdout is not None:
         encoding, errors = sys.stdout.encoding, sys.stdout.errors
         sys.stdout = os.fdopen(os.dup(1), "w", encoding=encoding, errors=errors)
-        os.dup2(os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else 2, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complete() -> None:
