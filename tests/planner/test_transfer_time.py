@@ -26,7 +26,7 @@ from skyplane_orchestration.provision import gateway_settings
 
 S3, S3_FAR = "aws:us-east-1", "aws:eu-west-1"
 GCS, AZURE = "gcp:europe-west3", "azure:eastus"
-FASTEST = MaximizeThroughput(max_usd_per_gb=1)
+FASTEST = MaximizeThroughput(max_cost_usd=1e6)
 MANY, SMALL_GB = 10_000_000, 100.0
 
 
@@ -143,12 +143,12 @@ def test_the_fastest_plan_rents_what_the_store_can_take_and_says_why_it_is_no_fa
     assert found.throughput_gbps == pytest.approx(800 / (MANY / 3500), rel=1e-3)
     # 1,280 requests per second of each instance at the source; a larger one at the sink has more.
     counts = {tag: group.count for tag, group in found.instances.items()}
-    assert counts == {found.src: 3, found.dst: 2}
+    assert counts == {found.src: 3, found.dst: 1}
     assert found.binding[0] == "objects"
     (note,) = [note for note in found.notes if "objects" in note]
     assert note.endswith("10,000,000 objects at 3,500 writes/s of one prefix: 47 min 37 s")
     # The network is not held to what a store is expected to take.
-    assert found.edges[0].connections == 2 * 64
+    assert found.edges[0].connections == 64
 
 
 def test_instances_are_billed_while_objects_move(shipped: Grid) -> None:
@@ -209,3 +209,12 @@ def test_plans_within_a_region_and_to_several_destinations_count_objects_too(shi
     several = multicast_plan(shipped, S3, [S3_FAR, GCS], FASTEST, volume_gb=SMALL_GB, objects=MANY)
     assert several.transfer_s is not None
     assert several.transfer_s >= 3800 * (1 - 1e-9)
+
+
+def test_few_bytes_in_some_objects_keep_a_price_per_gb(shipped: Grid) -> None:
+    """A ceiling per GB is one of the network: else the partition of a quiet day would miss it."""
+    for src, dst, usd in ((S3, S3_FAR, 0.05), (S3, S3, 0.01)):
+        found = plan(
+            shipped, src, dst, MaximizeThroughput(max_usd_per_gb=usd), volume_gb=1e-6, objects=3
+        )
+        assert found.cost.usd_per_gb <= usd

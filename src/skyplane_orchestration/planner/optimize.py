@@ -32,7 +32,7 @@ from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_stat
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
-from skyplane_orchestration.planner.value_of_time import Figures, notes_on_time
+from skyplane_orchestration.planner.value_of_time import Figures, counts_time, notes_on_time
 
 if TYPE_CHECKING:
     from skyplane_orchestration.planner.least_total_cost import Candidate
@@ -157,7 +157,7 @@ def _plan_over_edges(
             policy=policy,
             confidence=confidence,
         )
-        if not isinstance(objective, MinimizeCost):
+        if counts_time(objective) and not isinstance(objective, MinimizeCost):
             problem = limited_by_objects(request, problem)
         if is_total(objective, request.volume_gb):
             problem = problem.with_bill(request.other_items)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from skyplane_orchestration.formatting import counted, duration
-from skyplane_orchestration.model.job import MinimizeCost, Objective
+from skyplane_orchestration.model.job import Deadline, MaximizeThroughput, Objective
 
 #: What fewer instances may cost, as a share of what their number decides: the value of the time,
 #: and what instances cost before the transfer.
@@ -16,8 +16,14 @@ _SAME: Final = 1e-3
 
 
 def counts_time(objective: Objective) -> bool:
-    """Whether the objective is about time, and not about the rate of the network alone."""
-    return not isinstance(objective, MinimizeCost) or objective.time_usd_per_s > 0
+    """Whether the objective is about the time of the job.
+
+    A floor and a price per GB are about the network alone: a job of few bytes in many objects must
+    not miss them.
+    """
+    if isinstance(objective, MaximizeThroughput):
+        return objective.max_cost_usd is not None
+    return isinstance(objective, Deadline) or objective.time_usd_per_s > 0
 
 
 class Figures(NamedTuple):

@@ -48,6 +48,7 @@ from skyplane_orchestration.planner.objectives import is_total, objective_value
 from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.value_of_time import counts_time
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def multicast_plan(
     problem = build_multicast_problem(
         grid, src, request.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
-    if not isinstance(objective, MinimizeCost):
+    if counts_time(objective):
         problem = limited_by_objects(request, problem)
     if is_total(objective, volume_gb):
         problem = problem.with_bill(request.other_items)
