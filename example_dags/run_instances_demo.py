@@ -36,8 +36,9 @@ from skyplane_orchestration.model.plan import TransferPlan
 SOURCE_REGION, TARGET_REGION = "aws:ap-southeast-2", "gcp:europe-west1"
 #: No direct path reaches it with one instance, and a relay in the west of the USA does.
 RATE_GBPS: Final = 3.2
-#: Of the plan's estimate and of the stated cost, from the bill.
-MOST_DEVIATION: Final = 0.03
+#: Of the plan's estimate and of the stated cost, from the bill. The estimate counts the headers of
+#: packets, 3.6 % of the egress, and the fakes bill the bytes alone.
+MOST_DEVIATION: Final = 0.05
 
 
 def main() -> int:
@@ -62,7 +63,8 @@ def main() -> int:
         ends += ["--src-endpoint", s3_url, "--dst-endpoint", gcs_url]
         regions = ["--src-region", SOURCE_REGION, "--dst-region", TARGET_REGION]
         rate = ["--instance-limit", "1", "--min-throughput-gbps", str(RATE_GBPS)]
-        rate += ["--allow-regions", "azure:*"]
+        # By expected rates, so that one relay is enough.
+        rate += ["--confidence", "0.5", "--allow-regions", "azure:*"]
         fleet = ["--provisioner", "cloud", "--clouds", str(directory / "clouds.json")]
         fleet += ["--deployment", "demo"]
         environment = _environment(directory)

@@ -52,6 +52,8 @@ def estimate(plan: TransferPlan, times: Times) -> dict[str, float]:
             for region, group in plan.instances.items()
         ),
         "requests": plan.cost.request_usd or 0.0,
+        "addresses": plan.cost.other_usd.get("public IPv4 addresses", 0.0),
+        "disks": plan.cost.other_usd.get("disks", 0.0),
     }
 
 
@@ -69,3 +71,5 @@ def cause_lines(plan: TransferPlan, bill: Bill, measured: Times) -> Iterator[str
     for item, billed in bill.by_item().items():
         what = f"{item} at these times" if item in found else f"{item}, which no plan counts"
         yield f"  {what:<52} {found.get(item, 0.0) - billed:+9.5f}"
+    headers = "packet headers, which the fakes do not bill"
+    yield f"  {headers:<52} {plan.cost.other_usd.get('packet headers', 0.0):+9.5f}"
