@@ -218,3 +218,6 @@ def test_few_bytes_in_some_objects_keep_a_price_per_gb(shipped: Grid) -> None:
             shipped, src, dst, MaximizeThroughput(max_usd_per_gb=usd), volume_gb=1e-6, objects=3
         )
         assert found.cost.usd_per_gb <= usd
+    ceiling = MaximizeThroughput(max_usd_per_gb=0.2)
+    several = multicast_plan(shipped, S3, [S3_FAR, GCS], ceiling, volume_gb=1e-6, objects=3)
+    assert several.cost.usd_per_gb <= 0.2

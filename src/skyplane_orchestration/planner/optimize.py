@@ -61,8 +61,8 @@ def plan(
 
     - `MinimizeCost`: the cheapest plan at any rate from the floor up. Without a volume the cost
       is (4a) per GB, with a volume it is the total of the job. `exactly` is (4a) at the floor.
-      With a value of time, the time until the job is done joins the cost. Then fewer instances win
-      where their sum is within `fewest_instances.ROOM`.
+      With a value of time, the time until the job is done joins the cost. Near the least sum, the
+      plan with the fewest instances wins (`value_of_time.ROOM`).
     - `Deadline`: the cheapest total that meets the deadline, provisioning included.
     - `MaximizeThroughput`: the fastest plan under the ceiling, then the cheapest at that rate.
 
@@ -106,8 +106,7 @@ def plan(
 
 
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
-    """Raises ConfigurationInvalid when the objective or the policy needs a volume, or for a bad
-    one."""
+    """Raises ConfigurationInvalid without a volume that is needed, or for a bad one."""
     what: str | None = None
     if isinstance(objective, Deadline):
         what = "a deadline"

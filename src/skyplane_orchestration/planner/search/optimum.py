@@ -49,7 +49,7 @@ _BOUND_HOP_WEIGHT: Final = 1e-7
 def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     """The least (4a) per Gbit at the goal (`exactly`) or at any rate from the goal up.
 
-    Where time has no value, the relaxed price per Gbit never falls as the rate rises, so the
+    Without a value of time, the relaxed price per Gbit never falls as the rate rises. So the
     relaxation at the goal bounds every rate. None when no plan reaches the goal.
     """
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
@@ -77,7 +77,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
 def _relaxed_with_time(
     problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float
 ) -> tuple[Relaxation, float]:
-    """The relaxation of the least price with the value of time from the goal up, and its bound.
+    """The relaxation of the least price from the goal up, and its bound. Time has a value.
 
     By Dinkelbach's method (1967) from a relaxation at the goal and its price. At any price p, cost
     - p * G >= least proves cost / G >= p + least / goal for a negative `least`.

@@ -61,8 +61,8 @@ class Bill:
 class BestRate(NamedTuple):
     """The rate (Gbit/s) of the best plan with M real, and the bound on the objective.
 
-    The bound is USD per Gbit for the least total, Gbit/s for the most rate, and a number of
-    instances for the fewest. `instances` is N (K,).
+    The bound of the least total is USD per Gbit, that of the most rate Gbit/s. That of the fewest
+    instances is their number. `instances` is N (K,).
     """
 
     gbps: float
@@ -71,8 +71,9 @@ class BestRate(NamedTuple):
 
 
 def best_rate(problem: PlanProblem, bill: Bill, goal: Goal) -> BestRate | None:
-    """The rate between `goal_gbps` and `most_gbps` with the least total, the most rate, or the
-    fewest instances and then the least total.
+    """The rate, between `goal_gbps` and `most_gbps`, of the best plan for a goal.
+
+    `fewest`: of the plans with the fewest instances, that of the least total.
 
     All regions of the problem count. None when no plan keeps the ceilings. Raises SolverFailed when
     none was found.
