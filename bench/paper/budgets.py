@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.paper.sweep import ANY_USD_PER_GB, ONE_INSTANCE
+from bench.paper.readings import ANY_USD_PER_GB, ONE_INSTANCE
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan

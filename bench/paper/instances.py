@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.paper.ablation import speedup
-from bench.paper.sweep import ANY_USD_PER_GB, PairResult
+from bench.paper.readings import ANY_USD_PER_GB
+from bench.paper.sweep import PairResult
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.paper.readings import Readings, chain_egress_usd_per_gb, chain_gbps
+from bench.paper.readings import ONE_INSTANCE, Readings, chain_egress_usd_per_gb, chain_gbps
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.model.job import Limits, MaximizeThroughput
+from skyplane_orchestration.model.job import MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan
 
 ENDS = ("azure:canadacentral", "gcp:asia-northeast1")
@@ -85,13 +85,12 @@ def motivation(readings: Readings) -> Motivation:
 
 
 def _choice(grid: Grid) -> Choice:
-    one = Limits(instance_limit=1)
     alone = direct(grid, *ENDS)
     best = plan(
         grid,
         *ENDS,
         MaximizeThroughput(max_usd_per_gb=CEILING * alone.cost.usd_per_gb),
-        limits=one,
+        limits=ONE_INSTANCE,
     )
     return Choice(
         relays=best.relays,

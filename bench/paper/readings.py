@@ -11,11 +11,15 @@ import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.units import BYTES_PER_GB, BYTES_PER_GIB
 
 #: Bit per "Gbit" in the paper's figures, in units of 1e9.
 PAPER_GBIT = BYTES_PER_GIB / BYTES_PER_GB
 SENT_COLUMN = "sent_gbps"
+ONE_INSTANCE = Limits(instance_limit=1)
+#: A price that no plan has: throughput alone counts.
+ANY_USD_PER_GB = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False)

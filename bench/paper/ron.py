@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.paper.sweep import ONE_INSTANCE
+from bench.paper.readings import ONE_INSTANCE
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan

@@ -15,21 +15,19 @@ from dataclasses import asdict, dataclass
 from itertools import permutations
 from pathlib import Path
 
+from bench.paper.causes import Rates, other_readings
 from bench.paper.rates import relaxed_most_gbps
-from bench.paper.readings import Readings, chain_gbps
+from bench.paper.readings import ONE_INSTANCE, Readings, chain_gbps
 from bench.paper.utilisation import full_locations
 from bench.report import commit
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.job import MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import direct, plan
 
-#: A price that no plan has: throughput alone counts.
-ANY_USD_PER_GB = 1e6
 #: Ceilings as multiples of what the direct path costs, instances included.
 BUDGETS = (1.2, 1.5)
-ONE_INSTANCE = Limits(instance_limit=1)
 #: Shares of the proven most throughput at which a plan counts as the fastest: the first that
 #: integers reach.
 NEARLY_MOST = (0.9995, 0.998, 0.99)
@@ -55,6 +53,7 @@ class PairResult:
         within: budget -> most throughput at that multiple of the direct price (relaxed).
         two_instances_gbps: most throughput with two instances in all (relaxed).
         received_overlay_gbps: most throughput on the received rates (relaxed).
+        other_readings: name -> direct rate, and most throughput (relaxed); see `causes`.
     """
 
     src: str
@@ -72,6 +71,7 @@ class PairResult:
     two_instances_gbps: float
     received_direct_gbps: float
     received_overlay_gbps: float
+    other_readings: dict[str, Rates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ def pair_result(readings: Readings, src: str, dst: str) -> PairResult:
         two_instances_gbps=two_instances,
         received_direct_gbps=received,
         received_overlay_gbps=relaxed_most_gbps(readings.received, src, dst),
+        other_readings=other_readings(readings, src, dst),
     )
 
 
@@ -189,6 +190,8 @@ def _result(line: str) -> PairResult:
     fields = json.loads(line)
     for name in ("direct_full", "overlay_full"):
         fields[name] = tuple(fields[name])
+    rates = fields["other_readings"]
+    fields["other_readings"] = {name: tuple(pair) for name, pair in rates.items()}
     return PairResult(**fields)
 
 

@@ -14,6 +14,7 @@ from bench.paper.__main__ import main
 from bench.paper.ablation import ablation
 from bench.paper.bottlenecks import bottlenecks
 from bench.paper.budgets import STEP, route
+from bench.paper.causes import PRIVATE, SLOW, THROTTLE, THROTTLE_RECEIVED, other_readings
 from bench.paper.document import PAGE
 from bench.paper.instances import instances
 from bench.paper.motivation import motivation
@@ -127,6 +128,21 @@ def test_one_pair_by_hand(result: PairResult) -> None:
     )
     assert result.direct_full == (SOURCE_LINK,)
     assert result.overlay_full == (SOURCE_LINK, RELAY_LINK)
+
+
+def test_other_readings_by_hand(readings: Readings, tmp_path: Path) -> None:
+    found = other_readings(readings, SRC, DST)
+    # Table 2 measured 1.71, and the relay carries 6 alone.
+    assert found[SLOW] == pytest.approx((1.71, 6.0), rel=1e-4)
+    src, relay, dst = "gcp:asia-east1", "gcp:asia-northeast1", "aws:sa-east-1"
+    rates = {(src, dst): 5.0, (src, relay): 9.0, (relay, dst): 9.0}
+    two = read_measurements(write_grid(tmp_path, (src, relay, dst), rates))
+    found = other_readings(two, src, dst)
+    # Seven leave the cloud at the relay, with 7/9 of all connections; the others carry 5 directly.
+    assert found[THROTTLE] == pytest.approx((5.0, 7.0 + 5 * 2 / 9), rel=1e-4)
+    assert found[PRIVATE] == pytest.approx(found[THROTTLE], rel=1e-4)
+    assert found[THROTTLE_RECEIVED] == pytest.approx((2.5, 4.5), rel=1e-4)
+    assert found[SLOW] == pytest.approx((5.0, 7.0), rel=1e-4)
 
 
 def test_nothing_is_computed_twice_and_a_line_cut_short_is_computed_again(

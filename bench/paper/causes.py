@@ -1,0 +1,65 @@
+"""Other readings of the paper, one at a time: what each would change in Fig. 10."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from bench.paper import ron
+from bench.paper.rates import relaxed_most_gbps
+from bench.paper.readings import Readings, chain_gbps
+from skyplane_orchestration.grids import Grid
+
+#: The cloud whose limit the caption of Fig. 3 places between clouds: "GCP throttles inter-cloud
+#: egress to 7 Gbps while AWS throttles all egress traffic to 5 Gbps".
+CLOUD = "gcp"
+THROTTLE = "GCP's 7 only between clouds"
+PRIVATE = "the same, links within GCP at 16"
+THROTTLE_RECEIVED = "GCP's 7 only between clouds, received"
+SLOW = "the direct path as slow as in Table 2"
+#: Direct and with relays, Gbit/s.
+Rates = tuple[float, float]
+
+
+def other_readings(readings: Readings, src: str, dst: str) -> dict[str, Rates]:
+    """Name of a reading -> rates of one pair, one instance in each region (relaxed)."""
+    grid = readings.paper
+    rates = grid.throughput_gbps.copy()
+    rates[grid.index_of(src), grid.index_of(dst)] *= _share_of_the_base(grid)
+    slow = grid.with_edges(throughput_gbps=rates)
+    return {
+        THROTTLE: _throttled(grid, src, dst),
+        PRIVATE: _throttled(_with_private_links(grid), src, dst),
+        THROTTLE_RECEIVED: _throttled(readings.received, src, dst),
+        SLOW: (chain_gbps(slow, (src, dst)), relaxed_most_gbps(slow, src, dst)),
+    }
+
+
+def _share_of_the_base(grid: Grid) -> float:
+    """Table 2's direct rate as a share of the grid's; 1 where the grid lacks its regions."""
+    if not set(ron.ENDS) <= set(grid.tags):
+        return 1.0
+    return ron.PAPER[ron.DIRECT][0] / chain_gbps(grid, ron.ENDS)
+
+
+@lru_cache(maxsize=1)
+def _with_private_links(grid: Grid) -> Grid:
+    """Every link within the cloud at what an instance takes in: the most that private addresses
+    can give."""
+    inside = np.array([tag.startswith(f"{CLOUD}:") for tag in grid.tags])
+    nic = grid.instance_type(CLOUD).ingress_gbps
+    rates = np.where(np.outer(inside, inside), nic, grid.throughput_gbps)
+    return grid.with_edges(throughput_gbps=rates)
+
+
+def _throttled(grid: Grid, src: str, dst: str) -> Rates:
+    """Rates where the cloud's limit holds between clouds, and that of ingress within the cloud."""
+    limit = grid.instance_type(CLOUD)
+    wide = replace(limit, egress_gbps=limit.ingress_gbps)
+    grid = replace(grid, types=tuple(wide if kind == limit else kind for kind in grid.types))
+    direct = chain_gbps(grid, (src, dst))
+    if src.startswith(f"{CLOUD}:") and not dst.startswith(f"{CLOUD}:"):
+        direct = min(direct, limit.egress_gbps)
+    return direct, relaxed_most_gbps(grid, src, dst, throttle=(CLOUD, limit.egress_gbps))
