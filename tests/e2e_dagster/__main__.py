@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ SENSOR: Final = "skyplane_cleanup"
 STEPS: Final = ("plan", "provision", "transfer", "teardown", "finish")
 HALF_WAY: Final = "half_way"
 GAP_TRIES: Final = 4
+STACKS: Final = "stacks.txt"
 ASSETS: Final = tuple(f"after_{moment}" for moment in (*STEPS[:-1], HALF_WAY))
 
 
@@ -68,9 +70,25 @@ class Lab:
             view = self.graphql.run(run_id)
             return view if view.is_over else None
 
-        found = wait_for(look, f"the end of run {run_id}")
+        try:
+            found = wait_for(look, f"the end of run {run_id}")
+        except AssertionError:
+            print("\n".join(self.graphql.run(run_id).messages[-20:]))
+            print(self.stacks())
+            raise
         assert found is not None
         return found
+
+    def stacks(self) -> str:
+        """The stacks of all processes that have loaded the code location; they write them."""
+        place = self.home.directory / STACKS
+        for entry in Path("/proc").glob("[0-9]*/fd/*"):
+            # Any other process would end by this signal.
+            with suppress(OSError):
+                if entry.readlink() == place:
+                    os.kill(int(entry.parts[2]), signal.SIGUSR1)
+        time.sleep(1.0)
+        return place.read_text()
 
     def wait_for_tick(self, after_s: float) -> str:
         """The status of the first tick of the cleanup sensor that began after that time."""
@@ -106,6 +124,7 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
         environment = {
             **home.environment,
             "E2E_SOURCE": server.url,
+            "E2E_STACKS": str(home.directory / STACKS),
             **{f"E2E_{name.upper()}": place.proxy.url for name, place in places.items()},
             "AWS_ACCESS_KEY_ID": server.access_key_id,
             "AWS_SECRET_ACCESS_KEY": server.secret_access_key,

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 
 import dagster as dg
 
@@ -16,6 +18,10 @@ from skyplane_orchestration.dagster import (
     build_skyplane_transfer_asset,
 )
 from skyplane_orchestration.model.job import Limits
+
+#: SIGUSR1 writes the stacks of a process there; `Lab.stacks` reads them.
+_STACKS = os.open(os.environ["E2E_STACKS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+faulthandler.register(signal.SIGUSR1, file=_STACKS)
 
 #: The last step that ends before the run is terminated; `half_way`: in mid-transfer.
 MOMENTS = ("plan", "provision", "transfer", "teardown", "half_way")
