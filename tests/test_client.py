@@ -943,7 +943,8 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
 @pytest.mark.parametrize("name", ["exclude_regions", "allow_regions"])
 def test_a_glob_that_matches_no_region_of_the_grid_is_refused(client: Client, name: str) -> None:
     """It would protect nothing, in whatever face the job is made."""
-    job = replace(JOB, policy=Policy.from_dict({name: ["azure:*", "azrue:*"]}))
+    globs: dict[str, Any] = {name: ("azure:*", "azrue:*")}
+    job = replace(JOB, policy=Policy(**globs))
     for make in (client.plan, client.run, lambda one: client.plan_to_all(one, [JOB.destination])):
         with pytest.raises(ConfigurationInvalid, match=rf"{name} 'azrue:\*' matches"):
             make(job)

@@ -32,11 +32,11 @@ def parsed(text: str) -> argparse.Namespace:
 
 def test_options_that_are_repeated_add_to_each_other() -> None:
     options = parsed(
-        "--include *.csv --include *.json --exclude tmp/* --exclude-keys a:b,c --exclude x,y"
+        "--include *.csv --include *.json --exclude tmp/* --exclude x,y"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
     job = job_from(options)
-    assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*", "x,y", "a:b,c"))
+    assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*", "x,y"))
     limits = planner_options.limits_from(options)
     assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
     assert planner_options.limits_from(parsed("")) == Limits()
@@ -74,45 +74,6 @@ def test_a_policy_that_matches_no_region_is_refused() -> None:
         planner_options.policy_from(parsed("--exclude-regions *.tmp"), REGIONS)
     with pytest.raises(ConfigurationInvalid, match="'' names nothing"):
         parsed("--exclude-regions=")
-
-
-def test_old_names_of_options_work_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    old = parsed("--allow aws:eu-* --allow-regions gcp:* --exclude-keys *.tmp")
-    policy = planner_options.policy_from(old, REGIONS)
-    assert policy.allow_regions == ("gcp:*", "aws:eu-*")
-    assert job_from(old, policy=policy).exclude == ("*.tmp",)
-    assert ["--allow-regions" in caplog.messages[0], "--exclude;" in caplog.messages[1]] == [
-        True
-    ] * 2
-    assert "--exclude-keys" not in Parser(prog="x").format_help()
-
-
-class Grid:
-    def __init__(self) -> None:
-        self.grid, self.tags = self, REGIONS
-
-
-@pytest.mark.parametrize(
-    ("pattern", "region"),
-    [
-        ("aws*", "aws:eu-west-1"),
-        ("*", "aws:eu-west-1"),
-        ("x,gcp?europe-*", "gcp:europe-west1"),
-        ("[ag]*-1", "aws:eu-west-1"),
-        ("*.csv", ""),
-        ("aws", ""),
-        ("azure*", ""),
-        ("hour=12[:]00/", ""),
-        ("12[:]00/x[:]*", ""),
-    ],
-)
-def test_a_pattern_of_keys_that_once_was_one_of_regions_is_named(
-    pattern: str, region: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    planner_options.refuse_excluded_regions([pattern], Grid())  # type: ignore[arg-type]
-    assert [region in one and "--exclude-regions" in one for one in caplog.messages] == (
-        [True] if region else []
-    )
 
 
 def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,13 +54,8 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{ENDS} --allow-regions mars:*", "--allow-regions"),
     (ALL, f"{ENDS} --allow mars:*", "--allow-regions"),
     (ALL, f"{ENDS} --exclude-regions {SRC}", "a transfer cannot avoid its ends"),
-    (ALL, f"{ENDS} --exclude azure:*", "for regions: --exclude-regions 'azure:*'"),
-    (ALL, f"{ENDS} --exclude *.csv", "for regions: --exclude-regions"),
+    (ALL, f"{ENDS} --exclude azure:*", "regions that relay have --exclude-regions"),
     (ALL, f"{ENDS} --exclude-regions ,", "',' names nothing"),
-    *[
-        (COPYING, f"{{tree}} {{tmp}}/new --exclude {old}", "use --exclude-regions (in a key, wri")
-        for old in ("azure:*", "aws:us-east-1,gcp:*", "x:y", "x[:]y:z")
-    ],
     (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "to skip objects, use --exclude)"),
     (ALL, f"{ENDS} --frobnicate", "--frobnicate"),
     (ALL, f"{ENDS} --min-throughput-gbps 1 --deadline-s 1", "not allowed with"),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,31 +144,8 @@ def test_strict_metadata_is_refused_for_files() -> None:
         TransferJob(bucket, files, strict_metadata=True)
 
 
-@pytest.mark.parametrize("old", ["allow", "exclude"])
-def test_a_policy_is_made_with_the_old_names_of_regions_with_a_warning(old: str) -> None:
-    new = f"{old}_regions"
-    globs: dict[str, Any] = {new: ("aws:*",)}
-    old_globs: dict[str, Any] = {old: ["aws:*"]}
-    with pytest.warns(FutureWarning, match=new):
-        policy = Policy(**old_globs, max_job_usd=5)
-    assert policy == Policy(**globs, max_job_usd=5)
-    assert getattr(policy, old) == ("aws:*",)
-    assert replace(policy, max_job_usd=6) == Policy(**globs, max_job_usd=6)
-    with pytest.raises(ConfigurationInvalid, match=f"give {new} alone"):
-        Policy(**globs, **old_globs)
-
-
-def test_a_document_with_the_old_names_of_regions_is_read() -> None:
-    policy = Policy(("aws:*",), ("aws:us-gov-*",), 5.0)
-    job = TransferJob(Location("s3://a/"), DESTINATION, policy=policy)
-    document = job.to_dict()
-    assert set(document["policy"]) >= {"allow_regions", "exclude_regions"}
-    for name in ("allow", "exclude"):
-        document["policy"][name] = document["policy"].pop(f"{name}_regions")
-    assert TransferJob.from_dict(document) == job
-    document["policy"]["exclude_regions"] = []
-    with pytest.raises(ConfigurationInvalid, match="give exclude_regions alone"):
-        TransferJob.from_dict(document)
+def test_a_document_with_an_unknown_field_of_a_policy_is_refused() -> None:
+    document = TransferJob(Location("s3://a/"), DESTINATION).to_dict()
     document["policy"] = {"exclude_region": ["aws:*"]}
     with pytest.raises(ConfigurationInvalid, match="has no exclude_region"):
         TransferJob.from_dict(document)

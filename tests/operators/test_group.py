@@ -215,12 +215,6 @@ def test_a_typo_is_named_as_an_argument_of_the_group_at_parse_time(
         group_of(**arguments)
 
 
-def test_the_old_way_to_give_them_warns() -> None:
-    with pytest.warns(FutureWarning, match="give retries to the group itself"):
-        group = group_of(task_arguments={"retries": 2})
-    assert [task.retries for task in tasks_of(group)] == [2] * 5
-
-
 def test_an_unknown_task_is_refused() -> None:
     with DAG(dag_id="d", schedule=None), pytest.raises(ConfigurationInvalid, match="copy"):
         SkyplaneTransferGroup("g", source_url="s3://a/", destination_url="s3://b/",

@@ -113,7 +113,6 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
         "skip objects whose key below SRC matches GLOB, even if --include matches"
         " (repeatable; for regions: --exclude-regions)",
     )
-    add_list(group, "--exclude-keys", "GLOB", argparse.SUPPRESS)
     return group
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from dataclasses import fields
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location, named_location
-
-log = logging.getLogger(__name__)
 
 #: Options of stores that have an effect at the other end only.
 _OF_OTHER_END: Final = {
@@ -62,13 +59,6 @@ def _refuse_without_effect(place: Location, end: str) -> None:
         )
 
 
-def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
-    """The patterns of keys to leave out, with those of the option's old name."""
-    if options.exclude_keys:
-        log.warning("--exclude-keys is now --exclude; the next release refuses the old name")
-    return (*options.exclude, *options.exclude_keys)
-
-
 def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
     """The fields of a dataclass that an option of the same name gives."""
     given = {one.name: getattr(options, one.name, None) for one in fields(kind)}
@@ -85,7 +75,6 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     given |= {
         "source": location_from(options, "src"),
         "destination": location_from(options, "dst"),
-        "exclude": excluded_keys(options),
         "limits": Limits(chunk_mib=options.chunk_mib),
         "headers": dict(options.headers),
         "object_metadata": dict(options.object_metadata),

@@ -37,6 +37,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
         "--no-sign-request": "use --src-option anonymous=true",
         "--request-payer --requester-pays": "use --src-option requester-pays=true (s3://)",
         "--billing-project": "use --src-option user_project=PROJECT (gs://)",
+        "--exclude --allow": "regions that relay have --exclude-regions and --allow-regions",
         "--transfers --checkers --numworkers --jobs --concurrency -m --multi-thread-streams"
         " --s3-upload-concurrency --max-concurrent-requests": _PARALLEL,
         "-P --progress --no-progress --stats --show-progress --stats-one-line": _PROGRESS,

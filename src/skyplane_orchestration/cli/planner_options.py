@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
@@ -26,9 +25,6 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +89,6 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
         " deadlines count",
     )
     policy = _add_policy(parser)
-    if not launches:
-        # One release refuses what once were regions.
-        parser.add_argument("--exclude", type=_not_keys, help=argparse.SUPPRESS)
     if launches:
         add_fields(
             policy,
@@ -120,7 +113,6 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
             metavar="GLOB,...",
             help=which,
         )
-    group.add_argument("--allow", action="extend", default=[], type=commas, help=argparse.SUPPRESS)
     group.add_argument(
         "--relays",
         dest="max_relays",
@@ -185,35 +177,7 @@ def add_grid(parser: Parser) -> None:
     )
 
 
-def _not_keys(text: str) -> str:
-    raise argparse.ArgumentTypeError(
-        f"it leaves out keys, which a plan does not read; for regions: --exclude-regions {text!r}"
-    )
-
-
 # ---------------------------------------------------------------- values
-
-
-def refuse_excluded_regions(patterns: Sequence[str], client: Client) -> None:
-    """Refuse what names regions in patterns of keys, as earlier releases took them.
-
-    Raises ConfigurationInvalid for a colon, and warns of a pattern that also matches regions.
-    """
-    for pattern in patterns:
-        if ":" in pattern.replace("[:]", ""):
-            raise ConfigurationInvalid(
-                f"--exclude {pattern!r} leaves out keys, and this seems to be a region: use"
-                " --exclude-regions (in a key, write [:] for the colon)"
-            )
-        globs = commas(pattern) if any(one in pattern for one in "*?[") else []
-        tags = client.grid.tags if globs else ()
-        for tag in [one for one in tags if any(fnmatchcase(one, glob) for glob in globs)][:1]:
-            log.warning(
-                "--exclude %r leaves out keys, not regions such as %s; for these use"
-                " --exclude-regions",
-                pattern,
-                tag,
-            )
 
 
 def objective_from(options: argparse.Namespace) -> Objective | None:
@@ -244,9 +208,6 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     """The allowed regions and the highest cost of a job; errors as `require_known_regions`."""
     from skyplane_orchestration.transfer.planning import require_known_regions
 
-    if options.allow:
-        log.warning("--allow is now --allow-regions; the next release refuses the old name")
-    given = fields_from(Policy, options)
-    policy = Policy(**given | {"allow_regions": (*options.allow_regions, *options.allow)})
+    policy = Policy(**fields_from(Policy, options))
     require_known_regions(policy, regions)
     return policy

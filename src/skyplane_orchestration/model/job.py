@@ -7,13 +7,10 @@ Plain data, for files, XCom and templates; needs no cloud. Rules about objects a
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from functools import wraps
-from operator import attrgetter
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from skyplane_gateway.common.job_options import RECURSIVELY, JobOptions
 from skyplane_gateway.common.object_filter import ObjectFilter
@@ -41,8 +38,6 @@ _PART_MIB: Final = 16
 #: What a run does when a cloud has no room for the instances of its plan: `replan` without them,
 #: or `fail`.
 NoCapacityRule = Literal["replan", "fail"]
-
-_T = TypeVar("_T")
 
 #: How bytes leave Google Cloud: over its own network, over the internet, or over the internet in
 #: each region where that is cheaper.
@@ -245,36 +240,6 @@ class Limits:
         return hash((self.instance_limit, self.max_relays, self.chunk_mib))
 
 
-#: Old names of the regions of a policy, which one release still accepts.
-_OLD_NAMES: Final = {"allow": "allow_regions", "exclude": "exclude_regions"}
-
-
-def _with_old_names(cls: type[_T]) -> type[_T]:
-    make = cls.__init__
-
-    @wraps(make)
-    def init(self: _T, *values: Any, **named: Any) -> None:
-        known = _renamed(named)
-        for old in named.keys() - known.keys():
-            text = f"Policy({old}=...) is now {_OLD_NAMES[old]}; the next release refuses {old}"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-        make(self, *values, **known)
-
-    cls.__init__ = init  # type: ignore[method-assign,assignment]
-    for old, new in _OLD_NAMES.items():
-        setattr(cls, old, property(attrgetter(new)))
-    return cls
-
-
-def _renamed(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a policy under today's names. Raises ConfigurationInvalid for a double."""
-    for old, new in _OLD_NAMES.items():
-        if old in named and new in named:
-            raise ConfigurationInvalid(f"{old} is the old name of {new}; give {new} alone")
-    return {_OLD_NAMES.get(name, name): value for name, value in named.items()}
-
-
-@_with_old_names
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a team allows every job.
@@ -315,13 +280,8 @@ class Policy:
                 "{already_this_month_gb} must be a number from 0, not {given!r}",
                 given=self.already_this_month_gb,
             )
-        for name in _OLD_NAMES.values():
+        for name in ("allow_regions", "exclude_regions"):
             _check_regions(name, getattr(self, name))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """Reads documents of earlier releases too. Raises ConfigurationInvalid."""
-        return decode(cls, _renamed(as_mapping(data, "a policy")), "a policy")
 
     def excludes(self, tag: str) -> bool:
         """True when `exclude_regions` names the region tag."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import signature
@@ -66,7 +65,6 @@ class SkyplaneTransferGroup(TaskGroup):
         deferrable: of the tasks `provision` and `transfer`.
         task_overrides: task -> arguments of that task alone, such as
             `{"transfer": {"pool": "wide"}}`; they come before all others.
-        task_arguments: the old way to give arguments to all tasks; give them to the group itself.
         arguments: source, destination and objective, see `SkyplaneJobOperator`; arguments of
             Airflow's tasks, such as `retries` and `pool`; arguments of `TaskGroup`. Each task
             gets those that it takes. `trigger_rule` is that of `plan`, the first task.
@@ -88,11 +86,9 @@ class SkyplaneTransferGroup(TaskGroup):
         cancel_on_kill: Flag = True,
         deferrable: Flag = DEFAULT_DEFERRABLE,
         task_overrides: Mapping[str, Mapping[str, Any]] | None = None,
-        task_arguments: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
         checked(tuple[Any, ...], outlets, "outlets")
-        arguments = {**_old_way(task_arguments), **arguments}
         overrides = _checked_overrides(task_overrides)
         _require_known(type(self).__name__, arguments, _OF_GROUP | _of_tasks())
         ends = ends_of(arguments)
@@ -169,16 +165,6 @@ def _checked_overrides(given: object) -> Mapping[str, Mapping[str, Any]]:
     for task, arguments in overrides.items():
         _require_known(f"task_overrides[{task!r}]", arguments, accepted_by(_OPERATORS[task]))
     return overrides
-
-
-def _old_way(task_arguments: object) -> Mapping[str, Any]:
-    given: Mapping[str, Any] = (
-        checked(Mapping[str, Any] | None, task_arguments, "task_arguments") or {}
-    )
-    if given:
-        text = f"give {', '.join(given)} to the group itself; the next release refuses"
-        warnings.warn(f"{text} task_arguments", FutureWarning, stacklevel=3)
-    return given
 
 
 def skyplane_transfer_group(

@@ -115,7 +115,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _job(options: argparse.Namespace, client: Client) -> TransferJob:
-    planner_options.refuse_excluded_regions(options.exclude, client)
     return job_from(
         options,
         objective=planner_options.objective_from(options),
@@ -126,7 +125,7 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
 
 def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
     """The grid's regions if an option names regions or a grid; else the grid is not read."""
-    globs = (options.exclude_regions, options.allow_regions, options.allow)
+    globs = (options.exclude_regions, options.allow_regions)
     names = (*globs, options.price_overrides, options.grid != "shipped")
     return client.grid.tags if any(names) else ()
 

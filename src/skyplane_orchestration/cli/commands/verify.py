@@ -9,7 +9,7 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.job_from_options import excluded_keys, location_from
+from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.option_parser import Subparsers, add_fields, add_flags
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
 from skyplane_orchestration.model.job import TransferJob
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             location_from(options, "dst"),
             recursive=options.recursive,
             include=tuple(options.include),
-            exclude=excluded_keys(options),
+            exclude=tuple(options.exclude),
             on_illegal_key=options.on_illegal_key,
             allow_empty=options.allow_empty,
         )
