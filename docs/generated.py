@@ -32,8 +32,8 @@ def command_help() -> str:
 
 def error_codes() -> str:
     """A table of all errors: code, class, whether a retry can help, and the first sentence."""
-    found = [getattr(errors, name) for name in errors.__all__]
-    classes = [each for each in found if isinstance(each, type) and issubclass(each, SkyplaneError)]
+    found = [each for each in vars(errors).values() if isinstance(each, type)]
+    classes = [each for each in found if issubclass(each, SkyplaneError)]
     return _table(
         ("code", "class", "permanent", "meaning"),
         sorted(

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from tests.provision.fleet.replanning import FAST
-from tests.transfer.samples import JOB as BARE_JOB
-from tests.transfer.samples import PLAN, A, B, fleet_of, status
+from tests.transfer.samples import JOB as BARE_JOB, PLAN, A, B, fleet_of, status
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.journal.document import Journal, encode_journal

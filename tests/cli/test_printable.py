@@ -6,8 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.transfer import samples
 
 from skyplane_orchestration.cli.console import Console, configure_logging, print_error, printable

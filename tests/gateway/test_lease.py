@@ -3,8 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.manual_clock import ManualClock
 
 from skyplane_gateway.common.errors import ConfigurationInvalid

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.model.location import Location, is_url_or_path

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.transfer.samples import PLAN, A, B
 
 from skyplane_orchestration.errors import ConfigurationInvalid

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost

@@ -5,8 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid

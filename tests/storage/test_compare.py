@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.memory_store import MemoryStore, create_bucket
 
 from skyplane_gateway.common.checksum import crc32c as checksum
@@ -29,8 +28,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage import compare
-from skyplane_orchestration.storage import open as storage_open
+from skyplane_orchestration.storage import compare, open as storage_open
 from skyplane_orchestration.storage.compare import VerifyReport, verify_job
 from skyplane_orchestration.storage.pairs import pairs
 

@@ -12,8 +12,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation,
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage import object_manifest
-from skyplane_orchestration.storage import open as storage_open
+from skyplane_orchestration.storage import object_manifest, open as storage_open
 
 JOB = TransferJob(Location("s3://src/p/"), Location("gs://dst/q/"))
 NONE = CredentialSources(is_ambient_allowed=False)

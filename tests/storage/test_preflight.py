@@ -19,8 +19,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage import open as storage_open
-from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage import open as storage_open, preflight
 from skyplane_orchestration.storage.open import spec_of
 
 NONE = CredentialSources(is_ambient_allowed=False)

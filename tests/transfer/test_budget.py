@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.manual_clock import ManualClock
 from tests.transfer import samples
 from tests.transfer.samples import GB, JOB, A, B, R, fleet_of

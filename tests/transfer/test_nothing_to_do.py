@@ -18,8 +18,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage import open as storage_open
-from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage import open as storage_open, preflight
 from skyplane_orchestration.storage.place_digest import source_version
 from skyplane_orchestration.transfer import nothing_to_do
 from skyplane_orchestration.transfer.nothing_to_do import result_if_unchanged

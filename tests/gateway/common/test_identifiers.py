@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.identifiers import (

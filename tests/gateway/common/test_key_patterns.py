@@ -7,8 +7,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from skyplane_gateway.common.key_patterns import (
     can_match,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.quantities import duration_s, size_bytes, size_text, unix_s

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway.journal.samples import KEY, journal, upload
 
 from skyplane_gateway.common.errors import PermissionDenied

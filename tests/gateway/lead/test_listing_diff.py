@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.errors import NotFound, StoreUnavailable
 from skyplane_gateway.common.job_options import ConflictRule

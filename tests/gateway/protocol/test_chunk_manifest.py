@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import OBJECTS, PART
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import ConnectionPair, give, make_frames, make_receipt
 
 from skyplane_gateway.protocol import (

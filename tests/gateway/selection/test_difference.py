@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, time_pin

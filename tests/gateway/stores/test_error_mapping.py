@@ -15,8 +15,7 @@ import google.auth.exceptions
 import pytest
 import requests
 import urllib3
-from botocore.exceptions import ClientError
-from botocore.exceptions import SSLError as BotoSslError
+from botocore.exceptions import ClientError, SSLError as BotoSslError
 from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common import errors

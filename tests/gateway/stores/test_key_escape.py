@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.errors import InvalidKey
 from skyplane_gateway.stores.key_escape import QUOTE, escape_name, unescape_name

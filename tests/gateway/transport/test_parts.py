@@ -7,8 +7,7 @@ import random
 import socket
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.gateway.transport.lab import on_jumping_loop
 from tests.manual_clock import ManualClock
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.multicast.steiner_trees import (

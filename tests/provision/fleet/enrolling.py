@@ -19,8 +19,7 @@ from skyplane_gateway.enrolment.documents import Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
 from skyplane_orchestration.provision.fleet.boot import Boot
-from skyplane_orchestration.provision.fleet.machines import FleetTags
-from skyplane_orchestration.provision.fleet.machines import Instance as Described
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance as Described
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret.from_text("correct horse battery staple, thirty-two and more")

@@ -9,6 +9,7 @@ from typing import Final
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError as BotoConnectionError,
     CredentialRetrievalError,
     HTTPClientError,
     NoCredentialsError,
@@ -18,9 +19,6 @@ from botocore.exceptions import (
     SSLError,
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
-)
-from botocore.exceptions import (
-    ConnectionError as BotoConnectionError,
 )
 
 from skyplane_gateway.common.errors import (

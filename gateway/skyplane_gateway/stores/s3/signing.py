@@ -21,8 +21,7 @@ from urllib.parse import quote, urlsplit
 from botocore.auth import SIGNED_HEADERS_BLACKLIST, S3SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
-from botocore.credentials import Credentials as SdkCredentials
-from botocore.credentials import ReadOnlyCredentials
+from botocore.credentials import Credentials as SdkCredentials, ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
