@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
-from skyplane_orchestration.provision.ssh.wheel import gateway_requirements
+from skyplane_orchestration.provision.ssh.gateway_archive import gateway_requirements
 from strict_clouds.firewall import WideRule
 from strict_clouds.world import Program, World
 

@@ -15,7 +15,6 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.ssh import SshProvisioner
 from skyplane_orchestration.provision.ssh.options import SshOptions
-from skyplane_orchestration.provision.ssh.wheel import own_wheel
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 pytestmark = pytest.mark.long
@@ -66,9 +65,3 @@ def test_a_second_fleet_shares_the_hosts(hosts: Hosts) -> None:
     assert len(set(ports)) == len(ports)
     hosts.worker().destroy(other.key)
     assert hosts.ensure().gateways == first.gateways
-
-
-def test_the_wheel_is_the_same_each_time() -> None:
-    first = own_wheel()
-    own_wheel.cache_clear()
-    assert own_wheel() == first

@@ -15,8 +15,8 @@ from typing import Final
 from skyplane_orchestration.provision.container import CONTAINER_OPTIONS, MOST_OPEN_FILES
 from skyplane_orchestration.provision.fleet.user_data import SETUP_MINUTES
 from skyplane_orchestration.provision.local.machine import PASSED_PREFIXES, PROXIES, passed_names
+from skyplane_orchestration.provision.ssh.gateway_archive import gateway_requirements
 from skyplane_orchestration.provision.ssh.hosts import SshHost
-from skyplane_orchestration.provision.ssh.wheel import gateway_requirements, own_wheel
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 #: Modules that a gateway imports at its start; those of stores come later.
@@ -42,7 +42,6 @@ def boot_script(
     values = {
         "PYTHON": shlex.quote(host.interpreter),
         "IMAGE": shlex.quote(host.image),
-        "WHEEL": shlex.quote(own_wheel().name),
         "MODULES": shlex.join(_REQUIRED_MODULES),
         "ENVIRONMENT": digest,
         "SETUP": str(int(SETUP_MINUTES * SECONDS_PER_MINUTE)),
@@ -105,11 +104,11 @@ mkdir -p "${environment%/*}"
                 "gateway's requirements"
             exit 1
         }
-        @PYTHON@ -m zipfile -e "$directory/"@WHEEL@ "$directory/wheel"
+        @PYTHON@ -m zipfile -e "$directory/gateway.zip" "$directory/gateway"
         # Wheels only: nothing of a package runs at its installation, and no compiler is needed.
         timeout @SETUP@ "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
             --disable-pip-version-check --only-binary :all: --require-hashes \
-            --requirement "$directory/wheel/skyplane_gateway/requirements.lock" || {
+            --requirement "$directory/gateway/skyplane_gateway/requirements.lock" || {
             say "let the host reach a package index, or name a python that has the gateway's" \
                 "requirements"
             exit 1
@@ -128,7 +127,7 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
 done
 # `printf` is part of the shell, so the document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
-    env PYTHONPATH="$directory/"@WHEEL@"${own:+:$own}" PYTHONUNBUFFERED=1 \
+    env PYTHONPATH="$directory/gateway.zip${own:+:$own}" PYTHONUNBUFFERED=1 \
         "$python" -m skyplane_gateway enrol --address @ADDRESS@ --directory "$directory"
 """
 

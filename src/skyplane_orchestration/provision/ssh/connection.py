@@ -104,10 +104,10 @@ class HostSession:
         transport = self._client.get_transport()
         return transport is not None and transport.is_active()
 
-    def ask(self, verb: str, wheel: bytes = b"", *, timeout_s: float, **request: Any) -> Any:
+    def ask(self, verb: str, archive: bytes = b"", *, timeout_s: float, **request: Any) -> Any:
         """The value of a verb of `host_script`. Raises OSError if the host refuses it."""
         with self._slots, contextlib.ExitStack() as unless_kept:
-            channel = unless_kept.enter_context(self._begun(verb, wheel, request))
+            channel = unless_kept.enter_context(self._begun(verb, archive, request))
             channel.settimeout(timeout_s)
             answer = self._answer(channel)
             if len(self._idle) < _MOST_IDLE:
@@ -131,14 +131,14 @@ class HostSession:
             threading.Thread(target=pump, args=(other, channel), daemon=True).start()
         return own
 
-    def _begun(self, verb: str, wheel: bytes, request: dict[str, Any]) -> paramiko.Channel:
+    def _begun(self, verb: str, archive: bytes, request: dict[str, Any]) -> paramiko.Channel:
         """A Python of the host that has got a request: an idle one, or one that starts."""
         try:
             channel = self._idle_python() or self._new_python()
             channel.settimeout(self._timeout_s)
             # A Python that cannot be run has closed it; `_answer` finds what was said.
             with contextlib.suppress(OSError):
-                channel.sendall(json.dumps({"verb": verb, **request}).encode() + b"\n" + wheel)
+                channel.sendall(json.dumps({"verb": verb, **request}).encode() + b"\n" + archive)
             return channel
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise self._unreachable(error) from error

@@ -2,7 +2,7 @@
 
 The host has no library of ours: its Python gets this source, so it imports the standard library
 only. It ends with its session. A request is a line of JSON on standard input, `{"verb", ...}`, then
-its wheel if it has one; the answer is a line on standard output, `skyplane` and `{"value"}` or
+its archive if it has one; the answer is a line on standard output, `skyplane` and `{"value"}` or
 `{"error": [errno, reason]}`.
 
 The directory of an instance is `ROOT/FLEET/INSTANCE.NUMBER`, with the instance's name quoted and
@@ -36,6 +36,7 @@ _ENDING: Final = "ending"
 _LOG: Final = "log"
 _BOOT: Final = "boot.sh"
 _IMAGE: Final = "image"
+_ARCHIVE: Final = "gateway.zip"
 #: Folder of the directories of trials, beside those of fleets.
 _TRIALS: Final = "trials"
 _SOCKET: Final = "enrol.sock"
@@ -261,9 +262,9 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
     An instance that has ended under the same number takes the next number.
     """
     root, tags, number = _root(request), request["tags"], request["number"]
-    wheel = stdin.read(request["wheel_bytes"])
-    if len(wheel) < request["wheel_bytes"]:
-        raise OSError(5, "the session has ended before the wheel was there")
+    archive = stdin.read(request["archive_bytes"])
+    if len(archive) < request["archive_bytes"]:
+        raise OSError(5, "the session has ended before the archive was there")
     with _locked(root, fcntl.LOCK_EX):
         _clear_unfinished(root)
         if request["image"]:
@@ -290,7 +291,7 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
             "launched": time.time(),
             "image": request["image"],
         }
-        _write_boot(directory, request, wheel)
+        _write_boot(directory, request, archive)
         _write(directory / _TAGS, json.dumps(document).encode())
         with (directory / _LOG).open("wb") as log:
             _boot(directory, log)
@@ -312,9 +313,9 @@ def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
     return script
 
 
-def _write_boot(directory: Path, request: Request, wheel: bytes) -> None:
-    if wheel:
-        _write(directory / request["wheel_name"], wheel)
+def _write_boot(directory: Path, request: Request, archive: bytes) -> None:
+    if archive:
+        _write(directory / _ARCHIVE, archive)
     script = request["script"].replace("@DIRECTORY@", str(directory))
     _write(directory / _BOOT, script.replace("@ROOT@", str(_root(request))).encode())
 
@@ -400,7 +401,7 @@ def trial(request: Request, stdin: BinaryIO) -> Any:
 
     It leaves the environment of gateways, which all fleets use.
     """
-    root, wheel = _root(request), stdin.read(request["wheel_bytes"])
+    root, archive = _root(request), stdin.read(request["archive_bytes"])
     lacks = []
     with _locked(root, fcntl.LOCK_EX):
         try:
@@ -418,7 +419,7 @@ def trial(request: Request, stdin: BinaryIO) -> Any:
         directory.mkdir(mode=0o700, parents=True)
         # As long as its script runs, another trial or the end of a fleet leaves it the image.
         _write(directory / _IMAGE, request["image"].encode())
-        _write_boot(directory, request, wheel)
+        _write_boot(directory, request, archive)
         script = _boot(directory, subprocess.PIPE)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 <= hard < request["open_files"]:

@@ -34,10 +34,10 @@ from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.boot_script import boot_script
+from skyplane_orchestration.provision.ssh.gateway_archive import gateway_archive
 from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.options import SshOptions
-from skyplane_orchestration.provision.ssh.wheel import own_wheel
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class SshMachines:
         found = self._ask(
             host,
             "launch",
-            b"" if host.image else own_wheel().content,
+            b"" if host.image else gateway_archive(),
             tags=tags,
             # A colon would end a path in PYTHONPATH.
             name=quote(request.instance, safe=""),
@@ -197,7 +197,7 @@ class SshMachines:
             lacks = self._ask(
                 host,
                 "trial",
-                b"" if host.image else own_wheel().content,
+                b"" if host.image else gateway_archive(),
                 timeout_s=_TRIAL_TIMEOUT_S,
                 open_files=open_files(self._options.gateway_settings),
                 **_boot_request(host, boot_script(host), 1),
@@ -310,14 +310,14 @@ class SshMachines:
         self,
         host: SshHost,
         verb: str,
-        wheel: bytes = b"",
+        archive: bytes = b"",
         timeout_s: float = _ANSWER_TIMEOUT_S,
         **request: Any,
     ) -> Any:
         """The value of a verb. Raises ConfigurationInvalid and ProvisionFailed, by errno."""
         try:
             return self._sessions.of(host).ask(
-                verb, wheel, timeout_s=timeout_s, root=host.directory, **request
+                verb, archive, timeout_s=timeout_s, root=host.directory, **request
             )
         except OSError as error:
             kind = ConfigurationInvalid if error.errno in _WRONG_DIRECTORY else ProvisionFailed
@@ -348,12 +348,11 @@ SkyplaneFailure = GatewayUnreachable | NotAuthorised
 
 def _boot_request(host: SshHost, script: str, processes: int) -> dict[str, Any]:
     """What a launch and a trial need."""
-    ports, wheel = host.port_range, own_wheel()
+    ports = host.port_range
     return {
         "image": host.image,
         "script": script,
-        "wheel_name": wheel.name,
-        "wheel_bytes": 0 if host.image else len(wheel.content),
+        "archive_bytes": 0 if host.image else len(gateway_archive()),
         "processes": processes,
         "port_range": [ports[0], ports[-1]] if ports else [0, 0],
         "addresses": [host.address, host.data_address or host.address],
