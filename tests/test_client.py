@@ -62,7 +62,6 @@ from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.provision.provisioner import (
     Finding,
     FleetSpec,
-    FoundGateway,
     TeardownReport,
 )
 from skyplane_orchestration.recovery.failover_decisions import SILENT_POLLS, FleetView, Submit
@@ -96,7 +95,7 @@ class Script:
     submits: list[SkyplaneError] = field(default_factory=list)
     errors: dict[str, BaseException] = field(default_factory=dict)
     slept: list[float] = field(default_factory=list)
-    found: tuple[FoundGateway, ...] = ()
+    found: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ("b",)
     tails: dict[str, str] = field(default_factory=lambda: {"a": "from the gateway"})
     recorded: Fleet | None = None
@@ -148,7 +147,7 @@ class FakeProvisioner:
         self.script.do("destroy")
         return self.script.stopped
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
         return self.script.found
 
     def recorded(self, fleet_key: str) -> Fleet | None:
@@ -293,7 +292,7 @@ def test_a_draining_fleet_is_waited_for_and_built_anew(client: Client, script: S
     lost = FleetLost("it takes no new transfer")
     lost.__cause__ = GatewayDraining("it takes no new transfer")
     script.submits = [lost]
-    script.found = (FoundGateway(node="a", details={"pid": "7"}),)
+    script.found = ("a",)
     assert client.run(JOB, plan=PLAN).succeeded
     assert sum(script.slept) == pytest.approx(10.0)
     assert script.names.count("ensure") == 2
@@ -373,7 +372,7 @@ def test_a_plan_a_manifest_a_difference_and_a_fleet_that_is_up_need_gateways(
     plan = replace(PLAN, src=A, dst=A)
     monkeypatch.setattr(planning, "plan_job", lambda *_, **__: plan)
     script.statuses = [status("succeeded") for _ in range(4)]
-    script.found = (FoundGateway("a"),)
+    script.found = ("a",)
     assert client.run(same).used_gateways, "another process may run it"
     script.found = ()
     assert client.run(same, plan=plan).used_gateways
@@ -890,7 +889,7 @@ def test_another_run_resumes_a_transfer_by_its_handle(client: Client, script: Sc
 
 def test_a_fleet_that_is_up_stays_up_after_a_resume(client: Client, script: Script) -> None:
     handle = handle_of(client, script)
-    script.found, script.statuses = (FoundGateway("a"),), [status("succeeded")]
+    script.found, script.statuses = ("a",), [status("succeeded")]
     client.resume(handle)
     assert "destroy" not in script.names
     # A fleet that the resume brought up goes down, after a failure as well.

@@ -120,17 +120,6 @@ def require_made_by(provisioner: str, fleet: Fleet) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGateway:
-    """A gateway that exists, with or without a record.
-
-    `node` is as in `GatewayHandle`; `details` are the provisioner's own facts (`pid`, ...).
-    """
-
-    node: str
-    details: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class TeardownReport:
     """What a teardown has ended.
 
@@ -192,8 +181,8 @@ class Provisioner(Protocol):
             TeardownIncomplete: a started gateway cannot be ended.
         """
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        """The fleet's existing gateways, sorted by node."""
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
+        """The nodes of the fleet's gateways that exist, with or without a record; sorted."""
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         """The last result of `ensure` for a fleet that this process can reach.

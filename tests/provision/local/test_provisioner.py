@@ -224,7 +224,7 @@ def test_an_instance_is_several_gateways(local: LocalHarness, plan_of: PlanMaker
     second = local.provisioner(processes_per_instance=3).ensure(spec, authority)
     assert [g.node for g in second.gateways if g not in first.gateways] == nodes[1:2]
     assert len(local.running()) == 4
-    assert [found.node for found in local.provisioner().describe(spec.key)] == nodes
+    assert list(local.provisioner().describe(spec.key)) == nodes
     assert sorted(local.provisioner().destroy(spec.key)) == nodes
     assert local.traces() == []
 

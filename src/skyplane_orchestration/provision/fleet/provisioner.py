@@ -43,7 +43,6 @@ from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
     FleetSpec,
-    FoundGateway,
     require_made_by,
     require_room,
 )
@@ -128,15 +127,9 @@ class InstanceProvisioner:
                 " setting regions of its cloud leaves out; plan with --provisioner cloud"
             )
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        found: dict[str, list[str]] = {}
-        for instance in self._describe_everywhere(fleet_key):
-            for node in gateway_names(instance) if instance.is_alive else ():
-                found.setdefault(node, []).append(instance.cloud_id)
-        return tuple(
-            FoundGateway(node, {"instance_id": ",".join(sorted(found[node]))})
-            for node in sorted(found)
-        )
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
+        alive = [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
+        return tuple(sorted({node for one in alive for node in gateway_names(one)}))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         """Nothing: tags do not hold the plan. The fleet's document has it."""

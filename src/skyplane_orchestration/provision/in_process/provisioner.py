@@ -29,7 +29,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     FleetMeta,
     RunRoot,
 )
-from skyplane_orchestration.provision.provisioner import Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.provisioner import Finding, FleetSpec
 from skyplane_orchestration.provision.routes import (
     build_routes,
     node_names,
@@ -150,11 +150,11 @@ class InProcessProvisioner:
             )
         return configs
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
         found = self._running.get(fleet_key)
         if found is None or not found.thread.is_alive:
             return ()
-        return tuple(FoundGateway(gateway.node) for gateway in found.fleet.gateways)
+        return tuple(gateway.node for gateway in found.fleet.gateways)
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         found = self._running.get(fleet_key)
@@ -162,7 +162,7 @@ class InProcessProvisioner:
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         with self._lock:
-            nodes = tuple(found.node for found in self.describe(fleet_key))
+            nodes = self.describe(fleet_key)
             self._forget(fleet_key)
             return nodes
 

@@ -16,7 +16,6 @@ from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.provision.provisioner import (
     Finding,
     FleetSpec,
-    FoundGateway,
     Provisioner,
 )
 
@@ -83,7 +82,7 @@ class SmallJobsProvisioner:
     def _of(self, fleet_key: str) -> Provisioner:
         return self._outside if self._inside.recorded(fleet_key) is None else self._inside
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
         return self._of(fleet_key).describe(fleet_key)
 
     def recorded(self, fleet_key: str) -> Fleet | None:

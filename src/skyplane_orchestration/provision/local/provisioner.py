@@ -48,7 +48,6 @@ from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
     FleetSpec,
-    FoundGateway,
     require_made_by,
     require_room,
 )
@@ -164,13 +163,9 @@ class LocalProvisioner:
             require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
             yield
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        pids: dict[str, list[str]] = {}
-        for process in self.root.fleet(fleet_key).processes():
-            pids.setdefault(process.node, []).append(str(process.pid))
-        return tuple(
-            FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
-        )
+    def describe(self, fleet_key: str) -> tuple[str, ...]:
+        processes = self.root.fleet(fleet_key).processes()
+        return tuple(sorted({process.node for process in processes}))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         document = self.root.fleet(fleet_key).read_fleet()
@@ -190,7 +185,7 @@ class LocalProvisioner:
             with self._locked(directory, create=True):
                 return remove_fleet(self._runner, directory)
         except DirectoryBusy as error:
-            running = ", ".join(gateway.node for gateway in self.describe(fleet_key))
+            running = ", ".join(self.describe(fleet_key))
             raise TeardownIncomplete(
                 f"{error}; still running: {running or 'nothing yet'}"
             ) from error
