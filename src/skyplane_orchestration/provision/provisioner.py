@@ -160,9 +160,8 @@ class Provisioner(Protocol):
     API, and `ensure` restarts those of the gateways that it adopts.
     """
 
-    @property
-    def name(self) -> str:
-        """Short name, recorded in the fleet: `local`, `aws`, ..."""
+    #: Recorded in the fleet: `local`, `cloud`, ...
+    name: str
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         """Bring up the fleet of `spec.key`; repeated and concurrent calls give one fleet.
@@ -189,6 +188,7 @@ class Provisioner(Protocol):
 
         None if there is no record; gateways may exist nevertheless.
         """
+        return None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         """End the fleet's gateways and delete all its files; the nodes that still ran.
@@ -201,6 +201,7 @@ class Provisioner(Protocol):
 
         Only a running gateway answers the control API's `log_tail`.
         """
+        return {}
 
     def check_host(self, fleet: Fleet) -> None:
         """Raise ForeignHost if this process cannot reach the fleet.
@@ -227,10 +228,12 @@ class Provisioner(Protocol):
 
         A region may have several quotas. One without any is limited by the grid alone.
         """
+        return ()
 
     @property
     def provision_s(self) -> Mapping[str, float]:
         """Cloud -> seconds that `ensure` takes there, for plans; the planner estimates others."""
+        return {}
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
@@ -240,6 +243,7 @@ class Provisioner(Protocol):
         Args:
             deployment: owner of the fleets; permissions may hold for things with its tag only.
         """
+        return ()
 
 
 def require_room(

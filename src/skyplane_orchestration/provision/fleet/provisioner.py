@@ -43,6 +43,7 @@ from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
     FleetSpec,
+    Provisioner,
     require_made_by,
     require_room,
 )
@@ -56,8 +57,8 @@ log = logging.getLogger(__name__)
 DEFAULT_TAIL_BYTES: Final = 65536
 
 
-class InstanceProvisioner:
-    """See `base.Provisioner`. A plan over several clouds is one fleet.
+class InstanceProvisioner(Provisioner):
+    """See `Provisioner`. A plan over several clouds is one fleet.
 
     No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
 
@@ -130,10 +131,6 @@ class InstanceProvisioner:
     def describe(self, fleet_key: str) -> tuple[str, ...]:
         alive = [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
         return tuple(sorted({node for one in alive for node in gateway_names(one)}))
-
-    def recorded(self, fleet_key: str) -> Fleet | None:
-        """Nothing: tags do not hold the plan. The fleet's document has it."""
-        return None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         clouds = self._context.clouds.all()

@@ -8,7 +8,7 @@ removes the directory of a process that was killed, and no other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +17,6 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
-from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.connect import fleet_of
 from skyplane_orchestration.provision.gateway_settings import gateway_config
@@ -29,7 +27,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     FleetMeta,
     RunRoot,
 )
-from skyplane_orchestration.provision.provisioner import Finding, FleetSpec
+from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.routes import (
     build_routes,
     node_names,
@@ -56,22 +54,20 @@ class _Running:
     end: ExitStack
 
 
-class InProcessProvisioner:
+class InProcessProvisioner(Provisioner):
     """See `Provisioner`. Thread-safe.
 
     Args:
         root: the directory of all local fleets.
     """
 
+    name = IN_PROCESS
+
     def __init__(self, root: RunRoot, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = root
         self._clock = clock
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
-
-    @property
-    def name(self) -> str:
-        return IN_PROCESS
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         with self._lock:
@@ -172,10 +168,6 @@ class InProcessProvisioner:
         if found is not None:
             found.end.close()
 
-    def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        """Nothing: these gateways write to the log of the process."""
-        return {}
-
     def check_host(self, fleet: Fleet) -> None:
         if fleet.key not in self._running:
             raise ForeignHost(
@@ -186,18 +178,6 @@ class InProcessProvisioner:
     def sweep(self, deployment: str, *, dry_run: bool = False, **_: Any) -> SweepReport:
         """Nothing: these gateways end with their process."""
         return SweepReport((), (), dry_run)
-
-    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
-        """None: a region has one gateway here."""
-        return ()
-
-    @property
-    def provision_s(self) -> Mapping[str, float]:
-        return {}
-
-    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        """Nothing beyond what the local provisioner checks."""
-        return ()
 
 
 def _handle(

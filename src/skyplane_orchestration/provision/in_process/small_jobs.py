@@ -31,7 +31,7 @@ _SMALL_IN_ONE_REGION_GB: Final = 4.0
 _SMALL_BESIDE_CLOUDS_GB: Final = 1.0
 
 
-class SmallJobsProvisioner:
+class SmallJobsProvisioner(Provisioner):
     """See `Provisioner`. A fleet that runs already stays where it is.
 
     Args:
@@ -54,10 +54,7 @@ class SmallJobsProvisioner:
         self._inside = InProcessProvisioner(root, clock=clock)
         self._place = place
         self._is_small = is_small
-
-    @property
-    def name(self) -> str:
-        return self._outside.name
+        self.name = outside.name
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         return self._chosen(spec).ensure(spec, authority)

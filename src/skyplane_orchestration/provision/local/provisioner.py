@@ -26,7 +26,6 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
@@ -48,6 +47,7 @@ from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
     FleetSpec,
+    Provisioner,
     require_made_by,
     require_room,
 )
@@ -73,8 +73,10 @@ _PASSED_ON: Final = (
 )
 
 
-class LocalProvisioner:
-    """Gateways as processes; `base.Provisioner` documents the verbs."""
+class LocalProvisioner(Provisioner):
+    """Gateways as processes; `Provisioner` documents the verbs."""
+
+    name = LOCAL
 
     def __init__(
         self,
@@ -89,10 +91,6 @@ class LocalProvisioner:
         run_root = self.options.run_root or default_run_root()
         self.root = RunRoot(run_root.parent.resolve() / run_root.name)
         self._runner = Runner(connect, clock, self.options)
-
-    @property
-    def name(self) -> str:
-        return LOCAL
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         require_gateway(self.options)
@@ -217,14 +215,6 @@ class LocalProvisioner:
             older_than_s=older_than_s,
             authority_of=authority_of,
         )
-
-    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
-        """None: fleets have fewer gateways than planned where the machine gains nothing."""
-        return ()
-
-    @property
-    def provision_s(self) -> Mapping[str, float]:
-        return {}
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root)
