@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.schema import Document, decode, encode
+from skyplane_gateway.common.schema import Document, decode
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
@@ -100,7 +100,7 @@ class FleetInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Document, what="a fleet", version=SCHEMA_VERSION):
     """Gateways that are up and connected, under one fleet key.
 
     Args:
@@ -174,9 +174,6 @@ class Fleet:
         """Whether the gateways encrypt a transfer with that rule, if they send it at all."""
         is_wanted = rule == "always" or (rule == "auto" and not self.host)
         return is_wanted and any(len(route["nodes"]) > 1 for route in self.routes)
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self, SCHEMA_VERSION)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fleet:

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyplane_gateway.common.schema import decode, encode
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_gateway.common.schema import Document
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -58,7 +57,9 @@ class SeparateTransfers:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastPlan:
+class MulticastPlan(
+    Document, what="a plan for several destinations", version=MULTICAST_SCHEMA_VERSION
+):
     """The overlay that brings every byte from one source to several destinations.
 
     Attributes:
@@ -101,20 +102,3 @@ class MulticastPlan:
     @property
     def instance_count(self) -> int:
         return sum(group.count for group in self.instances.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, `schema_version` first."""
-        return encode(self, MULTICAST_SCHEMA_VERSION)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MulticastPlan:
-        """The plan that `to_dict()` wrote.
-
-        Raises ConfigurationInvalid when the document has another version or lacks a field.
-        """
-        try:
-            return decode(
-                cls, data, "a plan for several destinations", version=MULTICAST_SCHEMA_VERSION
-            )
-        except ConfigurationInvalid as error:
-            raise ConfigurationInvalid(f"{error.message}; make the plan again") from error

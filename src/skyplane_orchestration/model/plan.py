@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skyplane_gateway.common.schema import decode, encode
+from skyplane_gateway.common.schema import Document, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 PLAN_SCHEMA_VERSION = 1
@@ -157,7 +157,7 @@ class RefusedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferPlan:
+class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION):
     """The overlay that answers one job.
 
     A transfer inside one region, or from and to a file on this machine, has no edges, one
@@ -249,10 +249,6 @@ class TransferPlan:
             cost=PlanCost(0.0, 0.0, 0.0, 0.0, self.cost.usd_per_gb, 0.0, 0.0),
             notes=(*self.notes, "there is nothing to copy, so no gateways are started"),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, `schema_version` first."""
-        return encode(self, PLAN_SCHEMA_VERSION)
 
     def to_json(self) -> str:
         """The plan as one indented JSON object."""

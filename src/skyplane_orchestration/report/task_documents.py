@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.common.schema import decode, encode
+from skyplane_gateway.common.schema import Document
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
@@ -29,19 +29,11 @@ _KINDS: Final[Mapping[str, tuple[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PlanInPlace:
+class PlanInPlace(Document, what="a plan in place of another"):
     """The plan that a fleet runs in place of one that a cloud has refused."""
 
     refused: TransferPlan
     running: TransferPlan
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> PlanInPlace:
-        """Raises ConfigurationInvalid."""
-        return decode(cls, document, "a plan in place of another")
 
 
 @dataclass(frozen=True, slots=True)

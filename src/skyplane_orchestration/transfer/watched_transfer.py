@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from skyplane_gateway.common.schema import decode, encode
+from skyplane_gateway.common.schema import Document
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
@@ -17,8 +16,8 @@ WatchEnd = Literal["ended", "silent", "budget", "deadline"]
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedTransfer:
-    """A submitted transfer as plain data, for a process that has no state of it.
+class WatchedTransfer(Document, what="a watched transfer"):
+    """A submitted transfer, for a process that has no state of it. Its document has no secret.
 
     Args:
         owns_fleet: the fleet has been started for this transfer alone, and ends with it.
@@ -30,12 +29,3 @@ class WatchedTransfer:
     submitted: SubmittedTransfer
     owns_fleet: bool = False
     deadline_unix_s: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON data without a secret."""
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> WatchedTransfer:
-        """Raises ConfigurationInvalid for a document of another version."""
-        return decode(cls, document, "a watched transfer")
