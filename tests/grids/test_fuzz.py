@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids import load_grid, read_overrides
+from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.grids.price_overrides import read_overrides
 from skyplane_orchestration.grids.validate import audit_grid
 
 HEADERS = {

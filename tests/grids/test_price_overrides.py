@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids import load_grid, read_overrides
+from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.grids.price_overrides import read_overrides
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 if TYPE_CHECKING:

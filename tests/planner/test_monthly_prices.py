@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skyplane_orchestration.grids import PriceOverride, load_grid
+from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.grids.loader import with_overrides
+from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     Limits,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skyplane_orchestration.grids import PriceOverride, load_grid
+from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.egress_pricing import with_network_tier
 from skyplane_orchestration.grids.loader import with_overrides
+from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.model.job import Limits, MinimizeCost, NetworkTierRule, Policy
 from skyplane_orchestration.planner import compare, explain_plan, frontier, multicast_plan, plan
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb

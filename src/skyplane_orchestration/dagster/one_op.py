@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -28,9 +28,8 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.dagster.resources import SkyplaneResource
     from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.result import TransferResult
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
@@ -38,16 +37,6 @@ JOB_METADATA: Final = "skyplane/job"
 
 #: What the op of an asset yields.
 Event = dg.MaterializeResult[Any] | dg.AssetCheckResult
-
-
-class Clients(Protocol):
-    """What the op needs of its `SkyplaneResource`."""
-
-    deployment: str
-
-    def client(self, identity: RunIdentity, gateways: GatewayPlace) -> Client: ...
-
-    def command(self, *words: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +51,7 @@ class Copy:
 class OneOp:
     """Copies for the op of `context`; see `SkyplaneResource.run`."""
 
-    resource: Clients
+    resource: SkyplaneResource
     context: dg.AssetExecutionContext
     gateways: GatewayPlace
 

@@ -26,16 +26,6 @@ _IMAGE: Final = re.compile(
 )
 
 
-def run_options(user: str, open_files: int) -> tuple[str, ...]:
-    """`CONTAINER_OPTIONS` for a user.
-
-    Args:
-        user: user and group, `10001:10001`.
-        open_files: most open files of the container.
-    """
-    return (*CONTAINER_OPTIONS, "--user", user, "--ulimit", f"nofile={open_files}:{open_files}")
-
-
 def require_pinned(image: str) -> None:
     """Raise ConfigurationInvalid for an image that is not named with its digest."""
     if not _IMAGE.fullmatch(image):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.config import (
@@ -42,11 +42,9 @@ _OWN_SETTINGS: Final = frozenset(
 
 #: Required fields of a gateway's configuration, to check the user's settings.
 _ANY_GATEWAY: Final = {
-    "node": "any",
-    "fleet_key": "any",
-    "control_host": "any",
-    "data_host": "any",
-    "directory": "any",
+    one.name: "any"
+    for one in fields(GatewayConfig)
+    if one.default is MISSING and one.default_factory is MISSING
 }
 
 

@@ -17,10 +17,10 @@ from skyplane_gateway.common.schema import check
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import (
+    CONTAINER_OPTIONS,
     CONTAINER_USER,
     MOST_OPEN_FILES,
     require_pinned,
-    run_options,
 )
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
@@ -118,7 +118,9 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
         "NAME": shlex.quote(settings.wheel_name),
         "SHA256": settings.wheel_sha256,
         "PINS": _PINS,
-        "RUN": shlex.join(run_options(f"{CONTAINER_USER}:{CONTAINER_USER}", MOST_OPEN_FILES)),
+        "RUN": shlex.join(CONTAINER_OPTIONS),
+        "USER": f"{CONTAINER_USER}:{CONTAINER_USER}",
+        "FILES": f"{MOST_OPEN_FILES}:{MOST_OPEN_FILES}",
         "DOCUMENT": shlex.quote(document.to_json()),
     }
     template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
@@ -238,7 +240,7 @@ await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
-    "$engine" run --interactive @RUN@ \
+    "$engine" run --interactive @RUN@ --user @USER@ --ulimit nofile=@FILES@ \
         "$image" enrol --address "$address"
 """
 
