@@ -22,7 +22,7 @@ import yaml
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.schema import check, decode, parsed
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.fleet.boot import Boot
@@ -44,7 +44,10 @@ def _opened(
     name: str, settings: Mapping[str, Any], sources: CredentialSources, clock: Clock
 ) -> Machines:
     """A cloud by its settings. Raises ConfigurationInvalid, MissingExtra."""
-    package = import_module(f"skyplane_orchestration.provision.{name}")
+    try:
+        package = import_module(f"skyplane_orchestration.provision.{name}")
+    except ModuleNotFoundError as error:
+        raise MissingExtra.of(f"the provisioner {name!r}", name) from error
     cloud, options = (getattr(package, one) for one in _CLASSES[name])
     made: Machines = cloud(options_from(options, name, settings), sources, clock)
     return made

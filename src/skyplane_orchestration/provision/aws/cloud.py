@@ -9,10 +9,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import CloudUnavailable, MissingExtra
+from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.checks import Checks
+from skyplane_orchestration.provision.aws.client import AwsApi
 from skyplane_orchestration.provision.aws.describe import (
     DENIED,
     DeniedRegions,
@@ -67,8 +68,6 @@ class AwsCloud:
         options: credentials, images, networks.
         sources: resolves `credential_ref`; None for those without an orchestrator's hook.
         clock: of waits.
-
-    Raises MissingExtra: the SDK is not installed.
     """
 
     name = "aws"
@@ -79,10 +78,6 @@ class AwsCloud:
         sources: CredentialSources | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        try:
-            from skyplane_orchestration.provision.aws.client import AwsApi
-        except ModuleNotFoundError as error:
-            raise MissingExtra.of("the provisioner 'aws'", "aws") from error
         self._options = options or AwsOptions()
         self._api = AwsApi(self._options, sources or CredentialSources(), clock)
         self._networks = Networks(self._api)

@@ -11,11 +11,11 @@ from typing import Final
 from urllib.parse import quote
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import describe
 from skyplane_orchestration.provision.azure.checks import findings, usable_regions
+from skyplane_orchestration.provision.azure.client import AzureApi
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.firewall import FleetNetworks
 from skyplane_orchestration.provision.azure.instance_types import VmSizes, quota_uses, region_quotas
@@ -59,8 +59,6 @@ class AzureCloud:
         options: subscription, credentials, images, networks.
         sources: resolves `credential_ref`; None for those without an orchestrator's hook.
         clock: of waits.
-
-    Raises MissingExtra: the SDK is not installed.
     """
 
     name = "azure"
@@ -71,10 +69,6 @@ class AzureCloud:
         sources: CredentialSources | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        try:
-            from skyplane_orchestration.provision.azure.client import AzureApi
-        except ModuleNotFoundError as error:
-            raise MissingExtra.of("the provisioner 'azure'", "azure") from error
         self._options = options
         self._api = AzureApi(options, sources or CredentialSources(), clock)
         self._networks = FleetNetworks(self._api)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import CloudUnavailable, MissingExtra, NotAuthorised
+from skyplane_orchestration.errors import CloudUnavailable, NotAuthorised
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
@@ -23,6 +23,7 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.gcp.checks import findings
+from skyplane_orchestration.provision.gcp.client import GcpApi
 from skyplane_orchestration.provision.gcp.describe import (
     delete_disk,
     disks,
@@ -56,8 +57,6 @@ class GcpCloud:
         options: project, credentials, images, networks.
         sources: resolves `credential_ref`; None for those without an orchestrator's hook.
         clock: of waits.
-
-    Raises MissingExtra: the SDK is not installed.
     """
 
     name = "gcp"
@@ -68,10 +67,6 @@ class GcpCloud:
         sources: CredentialSources | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        try:
-            from skyplane_orchestration.provision.gcp.client import GcpApi
-        except ModuleNotFoundError as error:
-            raise MissingExtra.of("the provisioner 'gcp'", "gcp") from error
         self._options = options
         self._api = GcpApi(options, sources or CredentialSources(), clock)
         self._firewalls = FirewallRules(self._api)
