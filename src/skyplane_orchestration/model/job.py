@@ -76,6 +76,15 @@ def require_not_negative(name: str, value: float) -> None:
         raise ConfigurationInvalid(where + f" must be a number from zero, not {value!r}")
 
 
+def _require_share(name: str, value: float, least: float) -> None:
+    """Raise ConfigurationInvalid for a number that is not from `least` to below 1."""
+    if not least <= value < 1:
+        where = Text(FieldName(name))
+        raise ConfigurationInvalid(
+            where + f" must be a number from {least:g} to below 1, not {value!r}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class MinimizeCost:
     """The cheapest plan that reaches a throughput floor (paper section 5.1).
@@ -208,18 +217,9 @@ class Limits:
             require_at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
         for name in ("source_read_gbps", "destination_write_gbps"):
             require_positive(name, getattr(self, name))
-        if not 0 <= self.safety_margin < 1:
-            raise ConfigurationInvalid.about(
-                "{safety_margin} must be a number from 0 to below 1, not {given!r}",
-                given=self.safety_margin,
-            )
-        if not 0.5 <= self.confidence < 1:
-            raise ConfigurationInvalid.about(
-                "{confidence} must be a number from 0.5 to below 1, not {given!r}",
-                given=self.confidence,
-            )
+        _require_share("safety_margin", self.safety_margin, 0.0)
+        _require_share("confidence", self.confidence, 0.5)
         require_at_least("max_relays", self.max_relays, 0)
-        require_at_least("chunk_mib", self.chunk_mib, 1)
         if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
             raise ConfigurationInvalid.about(
@@ -275,11 +275,7 @@ class Policy:
     def __post_init__(self) -> None:
         check(self)
         require_positive("max_job_usd", self.max_job_usd)
-        if self.already_this_month_gb < 0:
-            raise ConfigurationInvalid.about(
-                "{already_this_month_gb} must be a number from 0, not {given!r}",
-                given=self.already_this_month_gb,
-            )
+        require_not_negative("already_this_month_gb", self.already_this_month_gb)
         for name in ("allow_regions", "exclude_regions"):
             _check_regions(name, getattr(self, name))
 

@@ -14,6 +14,7 @@ from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import require_not_negative
 
 if TYPE_CHECKING:
     from skyplane_orchestration.planner.forecasting import Forecast, MonthlyBill
@@ -84,11 +85,7 @@ def _forecast(options: argparse.Namespace) -> Forecast:
     from skyplane_orchestration.grids import load_grid
     from skyplane_orchestration.planner.forecasting import forecast, jobs_from
 
-    if not options.already_this_month_gb >= 0:
-        raise ConfigurationInvalid(
-            "--already-this-month-gb must be a number from 0, not"
-            f" {options.already_this_month_gb!r}"
-        )
+    require_not_negative("already_this_month_gb", options.already_this_month_gb)
     jobs = jobs_from(_document(options.jobs))
     grid = load_grid(options.grid, price_overrides=options.price_overrides)
     month = options.month or date.today().strftime("%Y-%m")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from skyplane_gateway.common.schema import check, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
+from skyplane_orchestration.model.job import require_positive
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.fleet.ingress_rules import joined_ranges
 from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
@@ -64,14 +65,8 @@ class InstanceOptions:
         check(self)
         object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
         check_processes_per_instance(self.processes_per_instance, MOST_PROCESSES)
-        for name in (
-            "ready_timeout_s",
-            "boot_timeout_s",
-            "answer_timeout_s",
-            "end_timeout_s",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigurationInvalid(f"{name} must be a number above zero")
+        for name in ("ready_timeout_s", "boot_timeout_s", "answer_timeout_s", "end_timeout_s"):
+            require_positive(name, getattr(self, name))
         if self.poll_s < LEAST_POLL_S:
             raise ConfigurationInvalid(
                 f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
