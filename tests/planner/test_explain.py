@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -204,6 +205,10 @@ def test_no_change_of_nothing_is_said(triangle: Grid, shipped: Grid) -> None:
     ):
         why = explain_plan(grid, plan(grid, *ends, objective, limits=ONE), limits=ONE)
         assert not [words for words in why.sentences if re.search(r"\b0\.0+ (more|less)", words)]
+    # Where a plan is expected to move more than it promises, money that buys the same buys nothing.
+    promising = replace(why.plan, expected_gbps=1.2 * why.plan.throughput_gbps)
+    same = replace(why, plan=promising, gbps_for_more=promising.expected_gbps).sentences
+    assert same[-1].endswith("would buy no higher rate.")
 
 
 def test_requests_are_part_of_the_money(triangle: Grid) -> None:

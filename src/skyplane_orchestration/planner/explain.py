@@ -282,14 +282,11 @@ def _sentences(why: Explanation) -> Iterator[str]:
         yield "No relay is used."
     if why.more is not None:
         yield _more_sentence(why, why.more)
-    gained = (why.gbps_for_more or 0.0) / explained.throughput_gbps - 1
-    if why.gbps_for_more is not None and gained <= _WORTH_SAYING:
-        yield f"10 % more money ({_money(why.more_money, _unit(why))}) would buy no higher rate."
-    elif why.gbps_for_more is not None:
-        yield (
-            f"10 % more money ({_money(why.more_money, _unit(why))}) would buy"
-            f" {_rate_change(why.gbps_for_more, _rate_of(explained))}."
-        )
+    if why.gbps_for_more is not None:
+        rate = _rate_of(explained)
+        is_faster = why.gbps_for_more / rate - 1 > _WORTH_SAYING
+        buys = _rate_change(why.gbps_for_more, rate) if is_faster else "no higher rate"
+        yield f"10 % more money ({_money(why.more_money, _unit(why))}) would buy {buys}."
 
 
 def _rate_of(explained: TransferPlan) -> float:

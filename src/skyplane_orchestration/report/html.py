@@ -42,8 +42,9 @@ def link(url: str, words: str) -> Html:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """A table with a head."""
-    return _element("table", [_row("th", head), *(_row("td", row) for row in rows)])
+    """A table with a head; nothing without rows."""
+    body = [_row("td", row) for row in rows]
+    return _element("table", [_row("th", head), *body]) if body else Html("")
 
 
 def facts(values: Mapping[str, object]) -> Html:

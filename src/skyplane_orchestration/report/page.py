@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from skyplane_orchestration.formatting import (
     counted,
@@ -42,14 +41,11 @@ def report_page(title: str, documents: TaskDocuments) -> str:
     if documents.fleet:
         parts.append(_fleet(documents.fleet))
     if documents.lineage:
-        parts.append(html.section(LINEAGE, "Lineage", html.preformatted(_json(documents.lineage))))
+        lineage = json.dumps(documents.lineage, indent=2, ensure_ascii=False, default=str)
+        parts.append(html.section(LINEAGE, "Lineage", html.preformatted(lineage)))
     if not parts:
         parts.append(html.paragraph("This task has left no plan, no fleet and no result."))
     return html.page(title, *parts)
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, default=str)
 
 
 # ---------------------------------------------------------------- the plan
@@ -138,14 +134,14 @@ def _fleet(fleet: Fleet) -> Html:
     ]
     gateways = [[gateway.node, gateway.region] for gateway in fleet.gateways]
     instances = [[one.name, one.region, one.cloud_id] for one in fleet.instances]
-    parts = [html.facts(summary)]
-    if consoles:
-        parts.append(html.table(["region", "console"], consoles))
-    if instances:
-        parts.append(html.table(["instance", "region", "id in the cloud"], instances))
-    if gateways:
-        parts.append(html.table(["gateway", "region"], gateways))
-    return html.section(FLEET, "Fleet", *parts)
+    return html.section(
+        FLEET,
+        "Fleet",
+        html.facts(summary),
+        html.table(["region", "console"], consoles),
+        html.table(["instance", "region", "id in the cloud"], instances),
+        html.table(["gateway", "region"], gateways),
+    )
 
 
 # ---------------------------------------------------------------- the transfer
@@ -164,7 +160,13 @@ def _transfer(result: TransferResult) -> Html:
         "goodput": f"{throughput(result.goodput_gbps)}, planned {throughput(result.planned_gbps)}",
         "manifest": result.manifest_uri,
     }
-    parts = [
+    rows = [
+        [one.source, one.destination, one.code, one.reason, one.attempts] for one in result.failures
+    ]
+    more = f"{counted(result.failed - len(rows), 'more object')} failed; the manifest has all."
+    return html.section(
+        TRANSFER,
+        "Transfer",
         html.facts(summary),
         _counts(result),
         html.table(
@@ -189,17 +191,10 @@ def _transfer(result: TransferResult) -> Html:
             ],
         ),
         _cost(result),
-    ]
-    if result.failures:
-        rows = [
-            [one.source, one.destination, one.code, one.reason, one.attempts]
-            for one in result.failures
-        ]
-        parts.append(html.table(["failed object", "destination", "code", "reason", "tries"], rows))
-        if result.failed > len(rows):
-            more = counted(result.failed - len(rows), "more object")
-            parts.append(html.paragraph(f"{more} failed; the manifest has all."))
-    return html.section(TRANSFER, "Transfer", *parts, html.bullets(result.warnings))
+        html.table(["failed object", "destination", "code", "reason", "tries"], rows),
+        html.paragraph(more) if rows and result.failed > len(rows) else Html(""),
+        html.bullets(result.warnings),
+    )
 
 
 def _counts(result: TransferResult) -> Html:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from importlib.resources import files
+from itertools import chain, combinations
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -32,8 +34,11 @@ CHARACTER, LINE_HEIGHT, REGION_HEIGHT = 5.6, 12.0, 88.0
 FLOW_SIZE: Final = (66.0, 14.0)
 #: The border of the sheet, in which no region's circle is.
 SIDE, BOTTOM, TOP = 85.0, 48.0, HEADER + 22.0
+#: The least that a map spans, so that one of near regions has some coast.
+LEAST_DEGREES: Final = 24.0
+COAST: Final = "#cdd6df"
 #: Bends of an edge, the best first: distance from the straight line, relative to its length.
-BENDS: Final = (0.12, 0.24, -0.12, 0.36, -0.24)
+BENDS: Final = (0.12, 0.24, -0.12, 0.36, -0.24, 0.0, 0.5, -0.36, 0.65, -0.5, 0.8, -0.65)
 #: Points of an edge as shares of its length, and those where its text can be, the best first.
 SHARES: Final = np.linspace(0, 1, 161)[:, None]
 FLOW_POINTS: Final = sorted(range(12, 149), key=lambda number: abs(number - 80))
@@ -44,6 +49,8 @@ LED: Final = 10.0
 AnyPlan = TransferPlan | MulticastPlan
 #: Centre and size.
 Box = tuple[Floats, tuple[float, float]]
+#: The bend of an edge, and (N, 2) its points at SHARES of its length.
+Curve = tuple[float, Floats]
 
 
 def plan_svg(plan: AnyPlan, grid: Grid) -> str:
@@ -68,19 +75,28 @@ def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
     tags = list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances]))
     labels = [_label(plan, tag) for tag in tags]
     widths = [CHARACTER * max(map(len, label.split("\n"))) for label in labels]
-    positions = _positions(tags, grid, len({*_sinks(plan)} - {plan.src}))
-    places = dict(zip(tags, _moved_apart(_on_sheet(positions), widths), strict=True))
-    taken: list[Box] = []
+    positions, coast = _positions(tags, grid, len({*_sinks(plan)} - {plan.src}))
+    on_sheet, coast = _on_sheet(positions, coast)
+    axes.plot(*coast.T, color=COAST, linewidth=0.7, zorder=-1, gid="coast")
+    places = dict(zip(tags, _moved_apart(on_sheet, widths), strict=True))
+    for point, place in zip(on_sheet, places.values(), strict=True):
+        # A line leads from where the region is to its circle.
+        if len(coast) and math.dist(point, place) > RADIUS:
+            line = zip(point, place, strict=True)
+            axes.plot(*line, "o-", color=COAST, markersize=4, markevery=[0], linewidth=1, zorder=0)
+    regions: dict[str, list[Box]] = {}
     for tag, label, width in zip(tags, labels, widths, strict=True):
         _draw_region(axes, plan, tag, label, places[tag])
         text = places[tag] - (0, RADIUS + 3 + LINE_HEIGHT)
-        taken += [(places[tag], (2 * RADIUS, 2 * RADIUS)), (text, (width, 2 * LINE_HEIGHT))]
-    curves = {edge: _curve(edge, places) for edge in plan.edges}
-    for edge, curve in curves.items():
-        _draw_edge(axes, plan, edge, places, curve.bend)
-        others = [curves[other].points for other in plan.edges if other != edge]
+        circle = places[tag], (2 * RADIUS, 2 * RADIUS)
+        regions[tag] = [circle, (text, (width, 2 * LINE_HEIGHT))]
+    taken = list(chain.from_iterable(regions.values()))
+    curves = {edge: _curve(edge, places, regions) for edge in plan.edges}
+    for edge, (bend, points) in curves.items():
+        _draw_edge(axes, plan, edge, places, bend)
+        others = [curves[other][1] for other in plan.edges if other != edge]
         lines = [(point, (0.0, 0.0)) for line in others for point in line]
-        point, place = _beside(curve, taken, lines)
+        point, place = _beside(points, taken, lines)
         taken.append((place, FLOW_SIZE))
         if math.dist(point, place) > LED:
             axes.plot(*zip(point, place, strict=True), color=DIRECT_EDGE, linewidth=0.6, zorder=0)
@@ -101,42 +117,57 @@ def _label(plan: AnyPlan, tag: str) -> str:
 # ---------------------------------------------------------------- where things are
 
 
-def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> Floats:
-    """(V, 2) longitude and latitude; columns and rows if a position is unknown."""
+def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> tuple[Floats, Floats]:
+    """(V, 2) longitude and latitude, and (N, 2) those of the coast, with nan between its lines.
+
+    If a position is unknown: columns and rows, and no coast.
+    """
     regions = [grid.regions[grid.index[tag]] for tag in tags if tag in grid.index]
     degrees = np.array([(region.longitude, region.latitude) for region in regions])
     if len(regions) < len(tags) or np.isnan(degrees).any():
         # The source on the left, then the sinks on the right, then the relays between.
         columns = [(0, 1), (2, sinks), (1, len(tags) - 1 - sinks)]
-        return np.array(
-            [(x, -(row + 1) / (rows + 1)) for x, rows in columns for row in range(rows)]
-        )
-    # The map begins after the widest gap between longitudes, and may cross the date line.
+        cells = [(x, -(row + 1) / (rows + 1)) for x, rows in columns for row in range(rows)]
+        return np.array(cells), np.empty((0, 2))
+    # The map is cut in the middle of the widest gap between longitudes.
     longitudes = np.sort(degrees[:, 0])
     gaps = np.diff(longitudes, prepend=longitudes[-1] - 360)
-    degrees[:, 0] = (degrees[:, 0] - longitudes[gaps.argmax()]) % 360
-    return degrees
+    cut = longitudes[gaps.argmax()] - gaps.max() / 2
+    coast = _coastline()
+    for part in (degrees, coast):
+        part[:, 0] = (part[:, 0] - cut) % 360
+    coast[np.abs(np.diff(coast[:, 0], prepend=0.0)) > 180] = np.nan
+    return degrees, coast
 
 
-def _on_sheet(positions: Floats) -> Floats:
-    """(V, 2) places, in the middle of the sheet, in the same scale across and upward."""
+def _coastline() -> Floats:
+    """(N, 2) longitude and latitude, with nan after each line."""
+    document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
+    lines = [[*line, np.nan, np.nan] for line in document["lines"]]
+    return np.concatenate(lines).reshape(-1, 2)
+
+
+def _on_sheet(positions: Floats, coast: Floats) -> tuple[Floats, Floats]:
+    """Places of both, the positions in the middle of the sheet; one scale across and upward."""
     room = np.array([WIDTH - 2 * SIDE, HEIGHT - BOTTOM - TOP])
     low, high = positions.min(axis=0), positions.max(axis=0)
-    scale = (room / np.maximum(high - low, 1e-6)).min()
+    scale = (room / np.maximum(high - low, LEAST_DEGREES if len(coast) else 1e-6)).min()
     middle = np.array([SIDE, BOTTOM]) + room / 2
-    places: Floats = middle + (positions - (low + high) / 2) * scale
-    return places
+    places, line = (middle + (part - (low + high) / 2) * scale for part in (positions, coast))
+    line[line[:, 1] > HEIGHT - HEADER] = np.nan
+    return places, line.round(1)
 
 
 def _moved_apart(places: Floats, widths: Sequence[float]) -> Floats:
     """(V, 2) places such that no region covers another, if the sheet has enough room."""
+    places = places.copy()
     for _ in range(200):
         for one, other in combinations(range(len(places)), 2):
             apart = places[other] - places[one]
             need = np.array([(widths[one] + widths[other]) / 2, REGION_HEIGHT])
             lack = need - np.abs(apart)
             if (lack > 0).all():
-                axis = (lack / need).argmin()
+                axis = lack.argmin()
                 step = np.copysign(lack[axis] / 2, apart[axis])
                 places[one, axis] -= step
                 places[other, axis] += step
@@ -144,35 +175,32 @@ def _moved_apart(places: Floats, widths: Sequence[float]) -> Floats:
     return places
 
 
-class _Curve(NamedTuple):
-    """An edge's line. `points`: at SHARES of its length."""
-
-    bend: float
-    points: Floats
-
-
-def _curve(edge: PlanEdge, places: Mapping[str, Floats]) -> _Curve:
-    """The line that passes by all other regions, or else is furthest from them."""
+def _curve(
+    edge: PlanEdge, places: Mapping[str, Floats], regions: Mapping[str, Sequence[Box]]
+) -> Curve:
+    """The line on the sheet that passes by all other regions, or else is furthest from them."""
     start, end = places[edge.src], places[edge.dst]
     across = np.array([start[1] - end[1], end[0] - start[0]])
     upward = 1 if end[0] >= start[0] else -1
-    others = [place for tag, place in places.items() if tag not in (edge.src, edge.dst)]
-    regions = [(place - (0, LINE_HEIGHT), (6 * RADIUS, 6 * RADIUS)) for place in others]
-    curves = []
+    others = [box for tag in regions if tag not in (edge.src, edge.dst) for box in regions[tag]]
+    curves: list[Curve] = []
     for bend in (upward * bend for bend in BENDS):
         control = (start + end) / 2 + bend * across
         ends = (1 - SHARES) ** 2 * start + SHARES**2 * end
-        curves.append(_Curve(bend, ends + 2 * SHARES * (1 - SHARES) * control))
-    return max(curves, key=lambda curve: _clearance(curve.points, regions).min())
+        points = ends + 2 * SHARES * (1 - SHARES) * control
+        if ((points > 0) & (points < (WIDTH, HEIGHT - HEADER))).all():
+            curves.append((bend, points))
+    size = 2 * WIDEST, 2 * WIDEST
+    return max(curves, key=lambda curve: _clearance(curve[1], others, size).min())
 
 
-def _beside(curve: _Curve, taken: Sequence[Box], lines: Sequence[Box]) -> tuple[Floats, Floats]:
+def _beside(curve: Floats, taken: Sequence[Box], lines: Sequence[Box]) -> tuple[Floats, Floats]:
     """A point of an edge, and the place for its text that is clear of other edges and of texts, as
     near as there is one."""
-    along = np.gradient(curve.points, axis=0)
+    along = np.gradient(curve, axis=0)
     across = np.stack([-along[:, 1], along[:, 0]], axis=1)
     across /= np.linalg.norm(across, axis=1, keepdims=True)
-    points, across = curve.points[FLOW_POINTS], across[FLOW_POINTS]
+    points, across = curve[FLOW_POINTS], across[FLOW_POINTS]
     best = (-1.0, points[0], points[0])
     for aside in ASIDE:
         places = points + aside * across
