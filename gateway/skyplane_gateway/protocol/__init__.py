@@ -50,7 +50,6 @@ from skyplane_gateway.protocol.frames import (
     open_frame,
     seal_frame,
 )
-from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import PROBE_TRANSFER, WIRE_VERSION
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
@@ -100,7 +99,6 @@ __all__ = [
     "ReceiptReceived",
     "Sealing",
     "RemoteProtocolError",
-    "Side",
     "State",
     "WireVersionMismatch",
     "decode_chunk_manifest",
