@@ -21,15 +21,15 @@ from skyplane_gateway.protocol import (
     GoodbyeReason,
     ObjectEntry,
     Receipt,
-    encode_chunk_manifest,
     frames,
     handshake,
     messages,
     receipt,
-    seal_frame,
     seal_receipt,
     sealing,
 )
+from skyplane_gateway.protocol.chunk_manifest import encode_chunk_manifest
+from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.protocol.messages import MessageType
 
 _FLEET, _TRANSFER = b"f" * 8, b"t" * 16

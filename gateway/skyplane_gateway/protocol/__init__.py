@@ -9,7 +9,6 @@ Sink:    `open_frame`, `ChunkAssembler.add`, and finally `seal_receipt`.
 
 from __future__ import annotations
 
-from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol._connection import Connection, Identity
 from skyplane_gateway.protocol._state import State
 from skyplane_gateway.protocol.assembler import ChunkAssembler
@@ -18,26 +17,21 @@ from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
     PartEntry,
-    decode_chunk_manifest,
-    encode_chunk_manifest,
     object_entry_bytes,
     objects_of,
 )
 from skyplane_gateway.protocol.errors import (
     FrameAltered,
     FrameCorrupt,
-    HelloRefused,
     LocalProtocolError,
     NotEncrypted,
     ProtocolError,
     RemoteProtocolError,
-    WireVersionMismatch,
 )
 from skyplane_gateway.protocol.events import (
     NEED_DATA,
     ConnectionClosed,
     Established,
-    Event,
     FrameReceived,
     GoodbyeReceived,
     ReceiptReceived,
@@ -48,7 +42,6 @@ from skyplane_gateway.protocol.frames import (
     OpenedFrame,
     RawFrame,
     open_frame,
-    seal_frame,
 )
 from skyplane_gateway.protocol.limits import PROBE_TRANSFER, WIRE_VERSION
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
@@ -69,7 +62,6 @@ __all__ = [
     "PROBE_TRANSFER",
     "UNSEALED",
     "WIRE_VERSION",
-    "Buffer",
     "ChunkAssembler",
     "ChunkFramer",
     "ChunkId",
@@ -78,14 +70,12 @@ __all__ = [
     "ConnectionClosed",
     "EntryResult",
     "Established",
-    "Event",
     "FrameAltered",
     "FrameCorrupt",
     "FrameHeader",
     "FrameReceived",
     "GoodbyeReason",
     "GoodbyeReceived",
-    "HelloRefused",
     "Identity",
     "LocalProtocolError",
     "NotEncrypted",
@@ -100,13 +90,9 @@ __all__ = [
     "Sealing",
     "RemoteProtocolError",
     "State",
-    "WireVersionMismatch",
-    "decode_chunk_manifest",
-    "encode_chunk_manifest",
     "object_entry_bytes",
     "objects_of",
     "open_frame",
     "open_receipt",
-    "seal_frame",
     "seal_receipt",
 ]

@@ -40,10 +40,9 @@ class _Span:
 class ChunkAssembler:
     """The sink's side of one sending of a chunk: takes frames in any order, also duplicates.
 
-    Memory: the chunk's length as frame 0 announces it, at most `limit_bytes`; before frame 0
-    at most `early_limit_bytes` of payload; and about 300 bytes for each of at most
-    `MAX_FRAMES` frames. A refused frame changes nothing: a valid frame with the same number
-    is still accepted.
+    Memory: the chunk's length as frame 0 announces it, or the payload that came before it, both at
+    most `limit_bytes`; and about 300 bytes for each of at most `MAX_FRAMES` frames. A refused
+    frame changes nothing: a valid frame with the same number is still accepted.
     """
 
     def __init__(
@@ -51,17 +50,11 @@ class ChunkAssembler:
         chunk: ChunkId,
         *,
         limit_bytes: int,
-        early_limit_bytes: int | None = None,
         allocate: Callable[[int], ChunkBuffer] = bytearray,
     ) -> None:
-        """`early_limit_bytes` is payload to hold before frame 0; `limit_bytes` if None.
-
-        `allocate` returns a writable buffer of at least the given length. A pool of buffers saves
-        the page faults of fresh memory.
-        """
+        """`allocate` returns a writable buffer, at least so long: a pool saves page faults."""
         self._chunk = chunk
         self._limit_bytes = limit_bytes
-        self._early_limit_bytes = limit_bytes if early_limit_bytes is None else early_limit_bytes
         self._allocate = allocate
         self._manifest: ChunkManifest | None = None
         self._manifest_data = b""
@@ -204,9 +197,9 @@ class ChunkAssembler:
         self._early_bytes = 0
 
     def _hold(self, number: int, payload: memoryview) -> None:
-        if self._early_bytes + len(payload) > self._early_limit_bytes:
+        if self._early_bytes + len(payload) > self._limit_bytes:
             raise Overloaded(
-                f"chunk {self._chunk.chunk}: more than {self._early_limit_bytes} bytes came "
+                f"chunk {self._chunk.chunk}: more than {self._limit_bytes} bytes came "
                 "before frame 0; send the chunk again"
             )
         self._early[number] = payload

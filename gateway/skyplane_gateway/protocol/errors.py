@@ -9,12 +9,7 @@ from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 
 class ProtocolError(GatewayError):
-    """A violation of the wire protocol. Abstract: raise the error of one side."""
-
-    def __init__(self, message: str, *, is_permanent: bool | None = None) -> None:
-        if type(self) is ProtocolError:
-            raise TypeError("ProtocolError is abstract: raise the error of one side")
-        super().__init__(message, is_permanent=is_permanent)
+    """A violation of the wire protocol; raise the error of one side."""
 
 
 class LocalProtocolError(ProtocolError, is_permanent=True):
@@ -38,19 +33,6 @@ class WireVersionMismatch(RemoteProtocolError, is_permanent=True):
     """The peer speaks another version of the wire. Upgrade the older side."""
 
     reason = GoodbyeReason.VERSION_MISMATCH
-    #: The two versions; 0 where the error was rebuilt from its message.
-    local_version: int = 0
-    remote_version: int = 0
-
-    @classmethod
-    def of(cls, local_version: int, remote_version: int) -> WireVersionMismatch:
-        error = cls(
-            f"this gateway speaks wire version {local_version}, the peer {remote_version}; "
-            "bring both to the same release"
-        )
-        error.local_version = local_version
-        error.remote_version = remote_version
-        return error
 
 
 class FrameCorrupt(RemoteProtocolError):

@@ -132,7 +132,10 @@ def read_prefix(data: memoryview) -> Prefix:
     if kind is None:
         raise RemoteProtocolError(f"message type {number} is unknown; is this a gateway?")
     if version != WIRE_VERSION:
-        raise WireVersionMismatch.of(WIRE_VERSION, version)
+        raise WireVersionMismatch(
+            f"this gateway speaks wire version {WIRE_VERSION}, the peer {version}; "
+            "bring both to the same release"
+        )
     if flags & ~_FLAGS[kind]:
         raise RemoteProtocolError(f"{kind.name} with unknown flags {flags:#04x}")
     size = PREFIX_BYTES + length

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     NEED_DATA,
-    Buffer,
     ChunkFramer,
     ChunkId,
     ChunkManifest,
     Connection,
-    Event,
     Identity,
     ObjectEntry,
     PartEntry,
@@ -23,6 +22,7 @@ from skyplane_gateway.protocol import (
     seal_receipt,
 )
 from skyplane_gateway.protocol._state import FINAL
+from skyplane_gateway.protocol.events import Event
 from skyplane_gateway.protocol.receipt import EntryResult
 
 FLEET = b"fleet-01"

@@ -21,10 +21,10 @@ from skyplane_gateway.protocol import (
     Receipt,
     open_frame,
     open_receipt,
-    seal_frame,
     seal_receipt,
 )
 from skyplane_gateway.protocol.aes_gcm import AesGcmSealer, sealing_of
+from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, pack_frame_header
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, unpack_prologue
 

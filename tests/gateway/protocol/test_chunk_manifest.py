@@ -18,10 +18,9 @@ from skyplane_gateway.protocol import (
     ObjectEntry,
     PartEntry,
     RemoteProtocolError,
-    decode_chunk_manifest,
-    encode_chunk_manifest,
     object_entry_bytes,
 )
+from skyplane_gateway.protocol.chunk_manifest import decode_chunk_manifest, encode_chunk_manifest
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
 
 PART_DOCUMENT: dict[str, Any] = {

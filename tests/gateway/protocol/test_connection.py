@@ -20,7 +20,6 @@ from skyplane_gateway.protocol import (
     Connection,
     ConnectionClosed,
     Established,
-    Event,
     FrameReceived,
     GoodbyeReason,
     GoodbyeReceived,
@@ -30,6 +29,7 @@ from skyplane_gateway.protocol import (
     State,
 )
 from skyplane_gateway.protocol._reader import STAGING_BYTES
+from skyplane_gateway.protocol.events import Event
 from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 
 

@@ -18,9 +18,8 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RemoteProtocolError,
     open_frame,
-    seal_frame,
 )
-from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES
+from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES, seal_frame
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.sealing import SEAL_BYTES, TAG_BYTES
 

@@ -20,12 +20,12 @@ from skyplane_gateway.protocol import (
     ReceiptReceived,
     RemoteProtocolError,
     State,
-    decode_chunk_manifest,
     open_frame,
     open_receipt,
 )
 from skyplane_gateway.protocol._reader import STAGING_BYTES
 from skyplane_gateway.protocol._state import FINAL
+from skyplane_gateway.protocol.chunk_manifest import decode_chunk_manifest
 from skyplane_gateway.protocol.handshake import unpack_challenge, unpack_hello, unpack_proof
 from skyplane_gateway.protocol.limits import MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FrameHeader, unpack_goodbye

@@ -15,8 +15,8 @@ from skyplane_gateway.protocol import (
     GoodbyeReason,
     LocalProtocolError,
     RemoteProtocolError,
-    WireVersionMismatch,
 )
+from skyplane_gateway.protocol.errors import WireVersionMismatch
 from skyplane_gateway.protocol.handshake import (
     Challenge,
     Hello,
@@ -195,7 +195,6 @@ def test_the_error_names_both_versions(version: int) -> None:
     data = bytes([MessageType.HELLO, 0xFF]) + version.to_bytes(2, "big") + b"\xff" * 4
     with pytest.raises(WireVersionMismatch, match=f"version 2, the peer {version}") as caught:
         read_prefix(memoryview(data))
-    assert (caught.value.local_version, caught.value.remote_version) == (2, version)
     assert caught.value.is_permanent
 
 
