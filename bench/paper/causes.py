@@ -16,15 +16,21 @@ from skyplane_orchestration.grids import Grid
 #: egress to 7 Gbps while AWS throttles all egress traffic to 5 Gbps".
 CLOUD = "gcp"
 THROTTLE = "GCP's 7 only between clouds"
-PRIVATE = "the same, links within GCP at 16"
-THROTTLE_RECEIVED = "GCP's 7 only between clouds, received"
-SLOW = "the direct path as slow as in Table 2"
+PRIVATE = "the same, and 16 on each link within GCP"
+RECEIVED = "received rates"
+THROTTLE_RECEIVED = "received rates, GCP's 7 only between clouds"
+SLOW = "only the direct path is as slow as in Table 2"
+OTHER_READINGS = (THROTTLE, PRIVATE, THROTTLE_RECEIVED, SLOW)
 #: Direct and with relays, Gbit/s.
 Rates = tuple[float, float]
 
 
+def is_inside(tag: str) -> bool:
+    return tag.startswith(f"{CLOUD}:")
+
+
 def other_readings(readings: Readings, src: str, dst: str) -> dict[str, Rates]:
-    """Name of a reading -> rates of one pair, one instance in each region (relaxed)."""
+    """Each of OTHER_READINGS -> rates of one pair, one instance in each region (relaxed)."""
     grid = readings.paper
     rates = grid.throughput_gbps.copy()
     rates[grid.index_of(src), grid.index_of(dst)] *= _share_of_the_base(grid)
@@ -48,7 +54,7 @@ def _share_of_the_base(grid: Grid) -> float:
 def _with_private_links(grid: Grid) -> Grid:
     """Every link within the cloud at what an instance takes in: the most that private addresses
     can give."""
-    inside = np.array([tag.startswith(f"{CLOUD}:") for tag in grid.tags])
+    inside = np.array([is_inside(tag) for tag in grid.tags])
     nic = grid.instance_type(CLOUD).ingress_gbps
     rates = np.where(np.outer(inside, inside), nic, grid.throughput_gbps)
     return grid.with_edges(throughput_gbps=rates)
@@ -60,6 +66,6 @@ def _throttled(grid: Grid, src: str, dst: str) -> Rates:
     wide = replace(limit, egress_gbps=limit.ingress_gbps)
     grid = replace(grid, types=tuple(wide if kind == limit else kind for kind in grid.types))
     direct = chain_gbps(grid, (src, dst))
-    if src.startswith(f"{CLOUD}:") and not dst.startswith(f"{CLOUD}:"):
+    if is_inside(src) and not is_inside(dst):
         direct = min(direct, limit.egress_gbps)
     return direct, relaxed_most_gbps(grid, src, dst, throttle=(CLOUD, limit.egress_gbps))

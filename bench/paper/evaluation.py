@@ -67,5 +67,5 @@ def evaluate(
         bottlenecks=bottlenecks(results) if "8" in figures else None,
         budgets=budgets(grid) if "9c" in figures else None,
         instances=instances(grid, results) if "10" in figures else None,
-        comparison=comparison(grid) if "table2" in figures else None,
+        comparison=comparison(readings) if "table2" in figures else None,
     )

@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.paper import budgets, motivation, ron
 from bench.paper.ablation import speedup
+from bench.paper.causes import OTHER_READINGS, RECEIVED, THROTTLE, is_inside
 from bench.paper.readings import ANY_USD_PER_GB
 from bench.paper.sweep import PairResult
 from skyplane_orchestration.grids import Grid
@@ -53,22 +55,36 @@ class Distance:
         speedup: geometric mean at equal instances per region.
         equal_total: the same when the overlay has no more instances in all than the direct
             path; both by the model, in which rates grow with instances without a loss.
-        low, high: tenth and ninetieth percentile of the pairs' speedups, per region.
+        as_fast: share of the pairs whose speedup is at least the paper's.
+        slow_pairs, slow_speedup: number and mean of the pairs whose direct path has less than half
+            of what an instance at the source may send.
+        readings: name of another reading -> the mean by it (relaxed); see `causes`.
         example: the pair whose speedup is the median.
     """
 
     pairs: int
     speedup: float
     equal_total: float
-    low: float
-    high: float
+    as_fast: float
+    slow_pairs: int
+    slow_speedup: float
+    readings: dict[str, float]
     example: Example
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
+    """Fig. 10.
+
+    Attributes:
+        throttled_most_gbps: most out of GCP to another cloud if its limit is one between clouds.
+        named: speedups of the routes between continents that the paper names elsewhere.
+    """
+
     between: Distance
     within: Distance
+    throttled_most_gbps: float
+    named: tuple[float, ...]
 
 
 def instances(grid: Grid, results: Sequence[PairResult]) -> Instances:
@@ -77,10 +93,21 @@ def instances(grid: Grid, results: Sequence[PairResult]) -> Instances:
     known = [one for one in results if continent[one.src] and continent[one.dst]]
     same = [one for one in known if continent[one.src] == continent[one.dst]]
     other = [one for one in known if continent[one.src] != continent[one.dst]]
-    return Instances(between=_distance(grid, other), within=_distance(grid, same))
+    leaving = [one for one in known if is_inside(one.src) and not is_inside(one.dst)]
+    named = {ron.ENDS, motivation.ENDS, *budgets.ROUTES}
+    return Instances(
+        between=_distance(grid, other, PAPER_BETWEEN),
+        within=_distance(grid, same, PAPER_WITHIN),
+        throttled_most_gbps=max((one.other_readings[THROTTLE][1] for one in leaving), default=0.0),
+        named=tuple(sorted(speedup(one) for one in other if (one.src, one.dst) in named)),
+    )
 
 
-def _distance(grid: Grid, pairs: Sequence[PairResult]) -> Distance:
+def _distance(grid: Grid, pairs: Sequence[PairResult], paper: float) -> Distance:
+    readings = {RECEIVED: [(one.received_direct_gbps, one.received_overlay_gbps) for one in pairs]}
+    for name in OTHER_READINGS:
+        readings[name] = [one.other_readings[name] for one in pairs]
+    slow = [one for one in pairs if one.direct_gbps < _most_sent_gbps(grid, one.src) / 2]
     ordered = sorted(pairs, key=lambda one: (speedup(one), one.src, one.dst))
     middle = ordered[len(ordered) // 2]
     return Distance(
@@ -89,10 +116,19 @@ def _distance(grid: Grid, pairs: Sequence[PairResult]) -> Distance:
         equal_total=statistics.geometric_mean(
             one.two_instances_gbps / one.direct_gbps for one in pairs
         ),
-        low=speedup(ordered[len(ordered) // 10]),
-        high=speedup(ordered[len(ordered) * 9 // 10]),
+        as_fast=sum(speedup(one) >= paper for one in pairs) / len(pairs),
+        slow_pairs=len(slow),
+        slow_speedup=statistics.geometric_mean(map(speedup, slow)) if slow else 1.0,
+        readings={
+            name: statistics.geometric_mean(overlay / direct for direct, overlay in rates)
+            for name, rates in readings.items()
+        },
         example=example(grid, middle.src, middle.dst),
     )
+
+
+def _most_sent_gbps(grid: Grid, tag: str) -> float:
+    return grid.instance_type(tag.partition(":")[0]).egress_gbps
 
 
 def example(grid: Grid, src: str, dst: str) -> Example:

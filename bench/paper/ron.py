@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.paper.readings import ONE_INSTANCE
+from bench.paper.readings import (
+    ONE_INSTANCE,
+    PAPER_GBIT,
+    Readings,
+    chain_egress_usd_per_gb,
+    chain_gbps,
+)
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan
@@ -13,6 +19,8 @@ from skyplane_orchestration.planner import best_relay, direct, plan
 ENDS = ("azure:eastus", "aws:ap-northeast-1")
 VOLUME_GB = 16.0
 VMS = 4
+#: Time of the paper's RON.
+RON_S = 21
 GRIDFTP, DIRECT, RON, CHEAP, FAST = (
     "GridFTP, 1 VM",
     "direct, 1 VM",
@@ -50,16 +58,30 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class PricedRelay:
+    """Four VMs in each region over one relay; rates in 2**30 bit/s, egress of 16 GB."""
+
+    relay: str
+    gbps: float
+    received_gbps: float
+    egress_usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Table 2.
 
     Attributes:
         rows: with up to four VMs in each region.
         ron_one_vm: RON's route with one VM in each region.
+        priced: relays that cost what the paper's RON did, with VMs or without; the fastest first.
+        received_direct_gbps: of the direct path with one VM, by the received rates.
     """
 
     rows: tuple[Row, ...]
     ron_one_vm: Row
+    priced: tuple[PricedRelay, ...]
+    received_direct_gbps: float
 
     def row(self, method: str) -> Row:
         return next(row for row in self.rows if row.method == method)
@@ -73,11 +95,12 @@ def paper_price_ratio(method: str) -> float:
     return PAPER[method][1] / PAPER[DIRECT][1]
 
 
-def comparison(grid: Grid) -> Comparison:
+def comparison(readings: Readings) -> Comparison:
     """Table 2 in numbers; goal and ceiling of the two plans are the paper's own ratios.
 
     Raises UnknownRegion where the grid lacks one of its regions.
     """
+    grid = readings.paper
     alone = direct(grid, *ENDS, 1, VOLUME_GB)
     limits = Limits(instance_limit=VMS)
     goal = MinimizeCost(paper_speedup(CHEAP) * alone.throughput_gbps)
@@ -91,7 +114,27 @@ def comparison(grid: Grid) -> Comparison:
     return Comparison(
         rows=tuple(_row(method, one, alone) for method, one in found.items()),
         ron_one_vm=_row(RON, best_relay(grid, *ENDS, 1, VOLUME_GB, limits=ONE_INSTANCE), alone),
+        priced=_priced_relays(readings),
+        received_direct_gbps=chain_gbps(readings.received, ENDS) / PAPER_GBIT,
     )
+
+
+def vm_usd(grid: Grid) -> float:
+    """Four VMs in three regions for the time of the paper's RON."""
+    hourly = 2 * grid.instance_type("azure").usd_per_hour + grid.instance_type("aws").usd_per_hour
+    return VMS * hourly * RON_S / 3600
+
+
+def _priced_relays(readings: Readings) -> tuple[PricedRelay, ...]:
+    grid, (src, dst) = readings.paper, ENDS
+    found = []
+    for relay in grid.tags:
+        chain = (src, relay, dst)
+        usd = VOLUME_GB * chain_egress_usd_per_gb(grid, chain) if relay not in ENDS else 0.0
+        if PAPER[RON][1] - vm_usd(grid) <= usd <= PAPER[RON][1]:
+            received = chain_gbps(readings.received, chain) / PAPER_GBIT
+            found.append(PricedRelay(relay, VMS * chain_gbps(grid, chain), VMS * received, usd))
+    return tuple(sorted(found, key=lambda one: -one.gbps))
 
 
 def _row(method: str, made: TransferPlan, alone: TransferPlan) -> Row:

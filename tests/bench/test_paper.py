@@ -14,7 +14,7 @@ from bench.paper.__main__ import main
 from bench.paper.ablation import ablation
 from bench.paper.bottlenecks import bottlenecks
 from bench.paper.budgets import STEP, route
-from bench.paper.causes import PRIVATE, SLOW, THROTTLE, THROTTLE_RECEIVED, other_readings
+from bench.paper.causes import PRIVATE, RECEIVED, SLOW, THROTTLE, THROTTLE_RECEIVED, other_readings
 from bench.paper.document import PAGE
 from bench.paper.instances import instances
 from bench.paper.motivation import motivation
@@ -245,25 +245,45 @@ def test_instances_by_continent(readings: Readings, result: PairResult) -> None:
     assert (found.between.pairs, found.within.pairs) == (3, 1)
     assert found.between.speedup == pytest.approx(6.0 ** (1 / 3))
     assert found.between.equal_total == pytest.approx(1.0)
-    assert (found.between.low, found.between.high) == (1.0, 3.0)
+    assert found.between.as_fast == pytest.approx(1 / 3)
+    # Azure sends 16 and AWS 5; received rates are the same, and those of a slow base are not.
+    assert (found.between.slow_pairs, found.within.slow_pairs) == (3, 1)
+    assert found.between.readings[RECEIVED] == pytest.approx(found.between.speedup)
+    assert found.between.readings[SLOW] == pytest.approx(6.0 / 1.71, rel=1e-4)
+    assert found.named == (3.0,)
     assert (found.between.example.src, found.between.example.dst) == (SRC, RELAY)
     assert found.within.speedup == pytest.approx(1.5)
 
 
 def test_table_2_by_hand(readings: Readings) -> None:
-    found = comparison(readings.paper)
+    found = comparison(readings)
     # At most 10 Gbit/s into one instance at the destination; four in each region.
     assert found.row(RON).relays == (RELAY,)
     assert found.row(RON).gbps == pytest.approx(24.0)
     assert found.row(RON).speedup == pytest.approx(12.0)
     assert found.row(RON).price_ratio == pytest.approx(1.5)
     assert found.ron_one_vm.speedup == pytest.approx(3.0)
+    assert found.received_direct_gbps == pytest.approx(1.0 / PAPER_GBIT)
     assert found.row(CHEAP).price_ratio == pytest.approx(1.0)
     assert found.row(CHEAP).speedup >= 3.88 / 1.71
     share = (1.59 / 1.40 - 1) / 0.5
     expected = 4 * 2 / ((1 - share) + share / 3)
     assert found.row(FAST).gbps == pytest.approx(expected, rel=0.01)
     assert found.row(FAST).price_ratio <= 1.59 / 1.40 * (1 + 1e-6)
+
+
+def test_relays_that_cost_what_the_papers_ron_does(readings: Readings) -> None:
+    """That costs 2.27 USD, and 12 instances for 21 s here 0.105."""
+    grid = readings.paper
+    types = tuple(replace(kind, usd_per_hour=1.5) for kind in grid.types)
+    grid = replace(grid, types=types)
+    assert comparison(replace(readings, paper=grid)).priced == ()  # 2.40 USD of egress.
+    cheaper = grid.with_edges(usd_per_gb=grid.usd_per_gb * 2.2 / 2.4)
+    (relay,) = comparison(replace(readings, paper=cheaper)).priced
+    assert relay.relay == RELAY
+    assert (relay.gbps, relay.received_gbps, relay.egress_usd) == pytest.approx(
+        (24.0, 12.0 / PAPER_GBIT, 2.2)
+    )
 
 
 # ---------------------------------------------------------------- the command
