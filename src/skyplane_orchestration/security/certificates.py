@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -61,7 +61,6 @@ class CertificateAuthority:
         return IssuedCertificate(
             certificate_pem=_certificate_pem(certificate),
             private_key_pem=private_key_pem,
-            fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
         )
 
     def issue_for(self, public_key_der: bytes, name_uri: str, validity_s: float) -> str:

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 
 class IssuedCertificate(NamedTuple):
-    """A certificate with its private key, both PEM, and its SHA-256 fingerprint in hex."""
+    """A certificate with its private key, both PEM."""
 
     certificate_pem: str
     private_key_pem: str
-    fingerprint: str
 
     def __repr__(self) -> str:
-        return f"IssuedCertificate(fingerprint={self.fingerprint!r})"
+        return f"IssuedCertificate({fingerprint_of(self.certificate_pem)})"
 
 
 def fingerprint_of(certificate_pem: str) -> str:

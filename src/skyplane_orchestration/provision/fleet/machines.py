@@ -304,6 +304,7 @@ class Machines(Protocol):
 
         Empty if the cloud has no such page.
         """
+        return ""
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
         """The end of an instance's console output; empty if there is none yet."""
@@ -313,6 +314,7 @@ class Machines(Protocol):
 
     def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
         """All quotas that instances count against, for a report: also families and addresses."""
+        return ()
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether credentials and permissions suffice; launches nothing.

@@ -9,20 +9,17 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     FleetLost,
-    ForeignHost,
-    MissingExtra,
+    GatewayError,
     NotAuthorised,
     ProvisionFailed,
-    SkyplaneError,
     TeardownIncomplete,
-    TooManyFleets,
 )
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -60,17 +57,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
 log = logging.getLogger(__name__)
-
-#: Errors of `ensure` that are not turned into ProvisionFailed.
-_PASSED_ON: Final = (
-    ConfigurationInvalid,
-    ForeignHost,
-    MissingExtra,
-    NotAuthorised,
-    ProvisionFailed,
-    TeardownIncomplete,
-    TooManyFleets,
-)
 
 
 class LocalProvisioner(Provisioner):
@@ -121,9 +107,9 @@ class LocalProvisioner(Provisioner):
             raise ProvisionFailed(
                 f"{error}, for {self.options.lock_timeout_s:g} s already"
             ) from error
-        except _PASSED_ON:
+        except NotAuthorised:
             raise
-        except (SkyplaneError, OSError) as error:
+        except (GatewayError, OSError) as error:
             raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
 
     def _ensure(

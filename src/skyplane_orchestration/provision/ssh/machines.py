@@ -21,7 +21,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import SSH
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -29,6 +29,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     InstanceState,
     LaunchRequest,
+    Machines,
 )
 from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -56,7 +57,7 @@ _WRONG_DIRECTORY: Final = frozenset(
 _OLDEST_PYTHON: Final = [3, 11]
 
 
-class SshMachines:
+class SshMachines(Machines):
     """See `Machines`. All regions are here, and an instance is a directory of a host.
 
     Args:
@@ -169,18 +170,12 @@ class SshMachines:
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         return _directories(self.describe(fleet_key, regions))
 
-    def console_url(self, fleet_key: str, region: str) -> str:
-        return ""
-
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
         host, path = self._place(instance)
         return str(self._ask(host, "tail", path=path, max_bytes=max_bytes))
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(self._options.quota(region) for region in regions)
-
-    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
-        return ()
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """One finding for each good host, and one for each thing that a host lacks."""
