@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Protocol
 
 from skyplane_gateway.config import Route, Topology
@@ -32,8 +30,7 @@ def fleet_of(
         provisioner=provisioner,
         plan=spec.plan,
         gateways=tuple(gateways),
-        # As they are read again: JSON has no tuples.
-        routes=tuple(json.loads(json.dumps(asdict(route))) for route in routes),
+        routes=tuple(route.to_dict() for route in routes),
         host=host,
         provision_s=provision_s,
         hard_end_unix_s=hard_end_unix_s,

@@ -117,16 +117,13 @@ def locate(
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
-    with named_in_errors("source"):
-        source = located(job.source, credentials).region
-    with named_in_errors("destination"):
-        destination = located(job.destination, credentials).region
+    source, destination = located_ends(job.source, job.destination, credentials)
     if not may_assume:
-        require_region("source", job.source.at(source))
-        require_region("destination", job.destination.at(destination))
-    source = source or destination or "local:this-machine"
-    destination = destination or source
-    return replace(job, source=job.source.at(source), destination=job.destination.at(destination))
+        require_region("source", source)
+        require_region("destination", destination)
+    region = source.region or destination.region or "local:this-machine"
+    destination = destination.at(destination.region or region)
+    return replace(job, source=source.at(region), destination=destination)
 
 
 def located_ends(
