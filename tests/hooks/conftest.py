@@ -22,6 +22,7 @@ class FakeConnection:
     login: str | None = None
     password: str | None = None
     extra_dejson: dict[str, Any] = field(default_factory=dict)
+    port: int | None = None
 
 
 def connection(**fields: Any) -> SimpleNamespace:

@@ -24,7 +24,7 @@ from skyplane_gateway.stores import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import (
-    StoreConnection,
+    ConnectionLike,
     extra_fields,
     refuse_fields,
     typed_field,
@@ -67,7 +67,7 @@ _SIGNATURES: Final = ("s3v4", "v4", "unsigned")
 
 
 def aws_credentials(
-    connection: StoreConnection, connection_id: str, location: Location
+    connection: ConnectionLike, connection_id: str, location: Location
 ) -> Credentials | None:
     """Keys, those of a role, of `profile_name`, or the worker's own, in the provider's order.
 
@@ -88,7 +88,7 @@ def aws_credentials(
     return ambient_credentials("s3", extra.get("profile_name") or None)
 
 
-def aws_place(connection: StoreConnection, connection_id: str, location: Location) -> Location:
+def aws_place(connection: ConnectionLike, connection_id: str, location: Location) -> Location:
     """The location with the connection's endpoint, the endpoint's region, and S3 options.
 
     `region_name` is the region of a client, not of a bucket: AWS itself names the bucket's.
@@ -109,7 +109,7 @@ def aws_place(connection: StoreConnection, connection_id: str, location: Locatio
     return replace(location, endpoint_url=endpoint, region=region, options=options)
 
 
-def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str, Any]:
+def _checked_extra(connection: ConnectionLike, connection_id: str) -> dict[str, Any]:
     extra = extra_fields(connection, connection_id, _TYPES)
     refuse_fields(connection_id, extra, _FORMER)
     for name in ("assume_role_kwargs", "config_kwargs", "service_config", "session_kwargs"):
@@ -166,7 +166,7 @@ def _hook_session(connection_id: str) -> Any:
 
 
 def _keys(
-    connection: StoreConnection, connection_id: str, extra: Mapping[str, Any]
+    connection: ConnectionLike, connection_id: str, extra: Mapping[str, Any]
 ) -> dict[str, str]:
     """Login and password, or their names in the extra, or in its older `session_kwargs`."""
     older = extra["session_kwargs"]

@@ -14,7 +14,7 @@ from skyplane_gateway.stores import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import (
-    StoreConnection,
+    ConnectionLike,
     extra_fields,
     refuse_fields,
 )
@@ -40,7 +40,7 @@ _AZURE_SUFFIX: Final = ".blob.core.windows.net"
 
 
 def azure_credentials(
-    connection: StoreConnection, connection_id: str, location: Location
+    connection: ConnectionLike, connection_id: str, location: Location
 ) -> Credentials | None:
     """The first in the provider's order.
 
@@ -56,7 +56,7 @@ def azure_credentials(
     return sendable_credentials("azure", {**values, "scopes": scopes} if scopes else values)
 
 
-def azure_place(connection: StoreConnection, connection_id: str, location: Location) -> Location:
+def azure_place(connection: ConnectionLike, connection_id: str, location: Location) -> Location:
     """The location with the connection's endpoint, where that is not the account's own.
 
     Raises ConfigurationInvalid: the connection is of another account.
@@ -75,7 +75,7 @@ def azure_place(connection: StoreConnection, connection_id: str, location: Locat
     return replace(location, endpoint_url=url)
 
 
-def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str, Any]:
+def _checked_extra(connection: ConnectionLike, connection_id: str) -> dict[str, Any]:
     extra = extra_fields(connection, connection_id, _TYPES, _PREFIX)
     refuse_fields(connection_id, extra, _UNREAD)
     given = [name for name in _IDENTITY if extra.get(name)]
@@ -86,7 +86,7 @@ def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str,
     return extra
 
 
-def _values(connection: StoreConnection, extra: dict[str, Any]) -> dict[str, str]:
+def _values(connection: ConnectionLike, extra: dict[str, Any]) -> dict[str, str]:
     """The names of `sendable_credentials`; empty for the worker's own identity."""
     if text := extra.get("connection_string"):
         return {"connection_string": text}
@@ -106,7 +106,7 @@ def _values(connection: StoreConnection, extra: dict[str, Any]) -> dict[str, str
     return {name: extra[name] for name in _IDENTITY if name in extra}
 
 
-def _endpoint(connection: StoreConnection, extra: dict[str, Any]) -> str:
+def _endpoint(connection: ConnectionLike, extra: dict[str, Any]) -> str:
     """The URL of the account that the connection names; empty for none."""
     if text := extra.get("connection_string"):
         return connection_string_fields(text).get("blobendpoint", "").rstrip("/")
@@ -121,7 +121,7 @@ def _endpoint(connection: StoreConnection, extra: dict[str, Any]) -> str:
     return f"https://{host}" if "." in host else f"https://{host}{_AZURE_SUFFIX}"
 
 
-def _account(connection: StoreConnection, extra: dict[str, Any], url: str) -> str:
+def _account(connection: ConnectionLike, extra: dict[str, Any], url: str) -> str:
     """The account that the connection names; empty where it does not say."""
     if text := extra.get("connection_string"):
         return connection_string_fields(text).get("accountname", "")

@@ -11,17 +11,7 @@ from skyplane_orchestration.model.text_values import from_text
 
 
 class ConnectionLike(Protocol):
-    """The fields of an Airflow connection that every reader needs."""
-
-    @property
-    def password(self) -> str | None: ...
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
-
-
-class StoreConnection(ConnectionLike, Protocol):
-    """The fields of a connection to a store that are read."""
+    """The fields of an Airflow connection that are read."""
 
     @property
     def conn_type(self) -> str | None: ...
@@ -30,11 +20,20 @@ class StoreConnection(ConnectionLike, Protocol):
     def host(self) -> str | None: ...
 
     @property
+    def port(self) -> int | None: ...
+
+    @property
     def login(self) -> str | None: ...
+
+    @property
+    def password(self) -> str | None: ...
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]: ...
 
 
 def extra_fields(
-    connection: StoreConnection, connection_id: str, types: Mapping[str, Any], prefix: str = ""
+    connection: ConnectionLike, connection_id: str, types: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
     """The fields of `extra` that have a value.
 

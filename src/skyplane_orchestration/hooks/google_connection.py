@@ -10,7 +10,7 @@ from typing import Any, Final
 from skyplane_gateway.stores import Credentials, sendable_credentials, session_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import (
-    StoreConnection,
+    ConnectionLike,
     extra_fields,
     refuse_fields,
 )
@@ -35,7 +35,7 @@ _OF_HOOK: Final = {
 
 
 def google_credentials(
-    connection: StoreConnection, connection_id: str, location: Location
+    connection: ConnectionLike, connection_id: str, location: Location
 ) -> Credentials | None:
     """A service account's key (`keyfile_dict`, `key_path`), else the worker's own identity.
 
@@ -65,7 +65,7 @@ def google_credentials(
     return sendable_credentials("gcs", values)
 
 
-def google_place(connection: StoreConnection, connection_id: str, location: Location) -> Location:
+def google_place(connection: ConnectionLike, connection_id: str, location: Location) -> Location:
     """The location; with `is_anonymous` its requests carry no credentials."""
     if not extra_fields(connection, connection_id, _TYPES, _PREFIX).get("is_anonymous"):
         return location

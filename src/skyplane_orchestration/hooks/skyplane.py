@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_gateway.stores import Credentials
-    from skyplane_orchestration.hooks.connection_fields import StoreConnection
-    from skyplane_orchestration.hooks.ssh_connections import SshConnection
+    from skyplane_orchestration.hooks.connection_fields import ConnectionLike
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.transfer.client_context import StopAt
 
@@ -175,19 +174,19 @@ class SkyplaneHook(BaseHook):
             job, source=self.placed(job.source), destination=self.placed(job.destination)
         )
 
-    def _store_connection(self, connection_id: str, location: Location) -> StoreConnection:
+    def _store_connection(self, connection_id: str, location: Location) -> ConnectionLike:
         what = f" for {purpose_of(location)}; create it, or name another one"
         return self._connection(connection_id, what)
 
-    def _connection(self, connection_id: str, what: str) -> SshConnection:
+    def _connection(self, connection_id: str, what: str) -> ConnectionLike:
         """Raises ConfigurationInvalid: the connection is missing."""
         try:
-            found: SshConnection = self.get_connection(connection_id)
+            found: ConnectionLike = self.get_connection(connection_id)
         except AirflowNotFoundException as error:
             raise ConfigurationInvalid(f"there is no connection {connection_id!r}{what}") from error
         return found
 
-    def _ssh_connection(self, connection_id: str) -> SshConnection:
+    def _ssh_connection(self, connection_id: str) -> ConnectionLike:
         what = f", which is a host in the skyplane connection {self.skyplane_conn_id!r}"
         return self._connection(connection_id, what)
 

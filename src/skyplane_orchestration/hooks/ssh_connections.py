@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.hooks.connection_fields import StoreConnection
+from skyplane_orchestration.hooks.connection_fields import ConnectionLike
 
 _CONNECTION_ID: Final = "conn_id"
 _TYPES: Final = ("ssh", "sftp")
@@ -21,15 +21,8 @@ _FROM_CONNECTION: Final = (
 _DEFAULT_KEY_TYPE: Final = "ssh-rsa"
 
 
-class SshConnection(StoreConnection, Protocol):
-    """The fields of a connection to a host that are read."""
-
-    @property
-    def port(self) -> int | None: ...
-
-
 #: Connection id -> connection. Raises ConfigurationInvalid if there is none.
-GetConnection = Callable[[str], SshConnection]
+GetConnection = Callable[[str], ConnectionLike]
 
 
 def with_ssh_connections(hosts: Mapping[str, Any], get_connection: GetConnection) -> dict[str, Any]:
@@ -57,7 +50,7 @@ def _host(entry: object, get_connection: GetConnection) -> object:
     return {**_fields(connection_id, get_connection(connection_id)), **own}
 
 
-def _fields(connection_id: str, connection: SshConnection) -> dict[str, Any]:
+def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
     """The fields of `SshHost`, by the names of the ssh provider.
 
     Its `no_host_key_check` is not obeyed: a host without a known key is refused. A password opens

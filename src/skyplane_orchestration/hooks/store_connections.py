@@ -13,7 +13,7 @@ from skyplane_gateway.stores import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.aws_connection import aws_credentials, aws_place
 from skyplane_orchestration.hooks.azure_connection import azure_credentials, azure_place
-from skyplane_orchestration.hooks.connection_fields import StoreConnection
+from skyplane_orchestration.hooks.connection_fields import ConnectionLike
 from skyplane_orchestration.hooks.google_connection import google_credentials, google_place
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import purpose_of
@@ -28,8 +28,8 @@ class _Reader(NamedTuple):
     """The type of the connections of one cloud, and what reads them."""
 
     conn_type: str
-    credentials: Callable[[StoreConnection, str, Location], Credentials | None]
-    place: Callable[[StoreConnection, str, Location], Location]
+    credentials: Callable[[ConnectionLike, str, Location], Credentials | None]
+    place: Callable[[ConnectionLike, str, Location], Location]
 
 
 _READERS: Final = {
@@ -40,7 +40,7 @@ _READERS: Final = {
 
 
 def credentials_from_connection(
-    connection: StoreConnection, connection_id: str, location: Location
+    connection: ConnectionLike, connection_id: str, location: Location
 ) -> Credentials | None:
     """The credentials of a connection for a location, as in the provider packages of the clouds.
 
@@ -53,7 +53,7 @@ def credentials_from_connection(
 
 
 def location_from_connection(
-    connection: StoreConnection, connection_id: str, location: Location
+    connection: ConnectionLike, connection_id: str, location: Location
 ) -> Location:
     """The location with the connection's endpoint and options, where it has none of its own.
 
@@ -62,7 +62,7 @@ def location_from_connection(
     return _reader(connection, connection_id, location).place(connection, connection_id, location)
 
 
-def _reader(connection: StoreConnection, connection_id: str, location: Location) -> _Reader:
+def _reader(connection: ConnectionLike, connection_id: str, location: Location) -> _Reader:
     found = _READERS.get(location.kind)
     if found is None:
         raise ConfigurationInvalid(
