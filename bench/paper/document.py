@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from bench.paper.evaluation import Evaluation
 from bench.paper.of_routes import figure_1, figure_9c, table_2
@@ -22,20 +24,16 @@ def document(evaluation: Evaluation) -> str:
 
 def sections(evaluation: Evaluation) -> list[str]:
     """One section per figure that was computed."""
-    found = []
-    if evaluation.motivation is not None:
-        found.append(figure_1(evaluation.motivation))
-    if evaluation.ablation is not None:
-        found.append(figure_7(evaluation.ablation))
-    if evaluation.bottlenecks is not None:
-        found.append(figure_8(evaluation.bottlenecks))
-    if evaluation.budgets is not None and evaluation.ablation is not None:
-        found.append(figure_9c(evaluation.budgets, evaluation.ablation.every))
-    if evaluation.instances is not None:
-        found.append(figure_10(evaluation.instances))
-    if evaluation.comparison is not None:
-        found.append(table_2(evaluation.comparison))
-    return found
+    every: Any = evaluation.ablation and evaluation.ablation.every
+    parts: list[tuple[Any, Callable[[Any], str]]] = [
+        (evaluation.motivation, figure_1),
+        (evaluation.ablation, figure_7),
+        (evaluation.bottlenecks, figure_8),
+        (evaluation.budgets, lambda found: figure_9c(found, every)),
+        (evaluation.instances, figure_10),
+        (evaluation.comparison, table_2),
+    ]
+    return [write(found) for found, write in parts if found is not None]
 
 
 def _head(evaluation: Evaluation) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -22,6 +23,8 @@ DIRECT_COLOUR, OVERLAY_COLOUR, PAPER_COLOUR = "#8a8f98", "#1f6fb4", "#d9822b"
 ROUTE_COLOURS = ("#1f6fb4", "#2f9e63", "#a3479c")
 #: Points of a distribution: quantiles in steps of 2 %.
 QUANTILES = np.linspace(0.0, 1.0, 51)
+#: Label, values, colour.
+Series = tuple[str, Sequence[float], str]
 #: What the paper calls Gbps.
 UNIT = "2\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT ZERO} bit/s"
 
@@ -30,6 +33,13 @@ def draw(evaluation: Evaluation, directory: Path) -> list[Path]:
     """One file per figure that was computed; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     drawn: list[Path] = []
+    parts: list[tuple[str, Any, Callable[[Any], Figure]]] = [
+        ("1", evaluation.motivation, _motivation),
+        ("7", evaluation.ablation, _ablation),
+        ("8", evaluation.bottlenecks, _bottlenecks),
+        ("9c", evaluation.budgets, _budgets),
+        ("10", evaluation.instances, _instances),
+    ]
     with mpl.rc_context(
         {
             "svg.fonttype": "none",
@@ -41,22 +51,28 @@ def draw(evaluation: Evaluation, directory: Path) -> list[Path]:
             "legend.frameon": False,
         }
     ):
-        if evaluation.motivation is not None:
-            drawn.append(_save(_motivation(evaluation.motivation), directory / "figure-1.svg"))
-        if evaluation.ablation is not None:
-            drawn.append(_save(_ablation(evaluation.ablation), directory / "figure-7.svg"))
-        if evaluation.bottlenecks is not None:
-            drawn.append(_save(_bottlenecks(evaluation.bottlenecks), directory / "figure-8.svg"))
-        if evaluation.budgets is not None:
-            drawn.append(_save(_budgets(evaluation.budgets), directory / "figure-9c.svg"))
-        if evaluation.instances is not None:
-            drawn.append(_save(_instances(evaluation.instances), directory / "figure-10.svg"))
+        for name, found, figure_of in parts:
+            if found is not None:
+                file = directory / f"figure-{name}.svg"
+                figure_of(found).savefig(
+                    file, format="svg", metadata={"Date": None, "Creator": None}
+                )
+                drawn.append(file)
     return drawn
 
 
-def _save(figure: Figure, file: Path) -> Path:
-    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return file
+def _both(direct: Sequence[float], overlay: Sequence[float]) -> tuple[Series, Series]:
+    return ("direct path", direct, DIRECT_COLOUR), ("with relays", overlay, OVERLAY_COLOUR)
+
+
+def _bars(axes: Axes, names: Sequence[str], *both: Series, digits: int = 1) -> None:
+    """Two bars for each name, the first name on top."""
+    position = np.arange(len(names))
+    for number, (label, values, colour) in enumerate(both):
+        drawn = axes.barh(position + 0.36 * number - 0.18, values, 0.34, color=colour, label=label)
+        axes.bar_label(drawn, fmt=f"%.{digits}f", padding=3)
+    axes.set_yticks(position, names)
+    axes.invert_yaxis()
 
 
 def _motivation(found: Motivation) -> Figure:
@@ -66,17 +82,9 @@ def _motivation(found: Motivation) -> Figure:
         "direct" if way.relay is None else f"over {way.relay}\n{way.price_ratio:.2f} x the price"
         for way in found.ways
     ]
-    position = np.arange(len(names))
-    bars = (
-        ("predicted (sent)", [way.gbps for way in found.ways], OVERLAY_COLOUR),
-        ("paper", [way.paper_gbps for way in found.ways], PAPER_COLOUR),
-    )
-    for number, (label, values, colour) in enumerate(bars):
-        drawn = axes.barh(position + 0.36 * number - 0.18, values, 0.34, color=colour, label=label)
-        axes.bar_label(drawn, fmt="%.1f", padding=3)
-    axes.set_yticks(position, names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.12 * max(max(values) for _, values, _ in bars))
+    ours, theirs = ([way.gbps for way in found.ways], [way.paper_gbps for way in found.ways])
+    _bars(axes, names, ("predicted (sent)", ours, OVERLAY_COLOUR), ("paper", theirs, PAPER_COLOUR))
+    axes.set_xlim(0, 1.12 * max(*ours, *theirs))
     axes.set_xlabel(f"throughput, {UNIT}")
     axes.set_title("azure:canadacentral to gcp:asia-northeast1, one instance per region")
     figure.legend(loc="outside lower center", ncols=2)
@@ -101,10 +109,7 @@ def _ablation(found: Ablation) -> Figure:
 
 def _distribution(axes: Axes, pair: CloudPair) -> None:
     """The share of pairs that are at most as fast as x."""
-    for label, values, colour in (
-        ("direct path", pair.direct_gbps, DIRECT_COLOUR),
-        ("with relays", pair.overlay_gbps, OVERLAY_COLOUR),
-    ):
+    for label, values, colour in _both(pair.direct_gbps, pair.overlay_gbps):
         axes.plot(np.round(np.quantile(values, QUANTILES), 3), QUANTILES, color=colour, label=label)
     axes.set_title(f"{pair.src_cloud} to {pair.dst_cloud}: {pair.speedup:.2f} x")
     axes.set_xlim(0, {"aws": 6.0, "gcp": 8.0}.get(pair.src_cloud, 17.0))
@@ -116,23 +121,11 @@ def _bottlenecks(found: Bottlenecks) -> Figure:
     names = [*LOCATIONS, CONNECTIONS]
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    position = np.arange(len(names))
-    for number, (label, shares, colour) in enumerate(
-        (
-            ("direct path", found.direct, DIRECT_COLOUR),
-            ("with relays", found.overlay, OVERLAY_COLOUR),
-        )
-    ):
-        drawn = axes.barh(
-            position + 0.38 * number - 0.19,
-            [100 * shares[name] for name in names],
-            0.36,
-            color=colour,
-            label=label,
-        )
-        axes.bar_label(drawn, fmt="%.0f", padding=3)
-    axes.set_yticks(position, names)
-    axes.invert_yaxis()
+    shares = (
+        [100 * found.direct[name] for name in names],
+        [100 * found.overlay[name] for name in names],
+    )
+    _bars(axes, names, *_both(*shares), digits=0)
     axes.set_xlim(0, 105)
     axes.set_xlabel("transfers bottlenecked there, % of all pairs")
     axes.legend(loc="lower right")
@@ -176,10 +169,7 @@ def _instances(found: Instances) -> Figure:
 
 
 def _example(axes: Axes, title: str, shown: Example) -> None:
-    for label, values, colour in (
-        ("direct path", shown.direct_gbps, DIRECT_COLOUR),
-        ("with relays", shown.overlay_gbps, OVERLAY_COLOUR),
-    ):
+    for label, values, colour in _both(shown.direct_gbps, shown.overlay_gbps):
         axes.plot(shown.counts, values, marker="o", markersize=4, color=colour, label=label)
     axes.set_title(f"{title}: {shown.speedup:.2f} x\n{shown.src} to {shown.dst}")
     axes.set_xlabel("instances per region, at most")
