@@ -40,11 +40,13 @@ def test_regions_have_their_instances_and_edges_their_rates() -> None:
     assert f"{A} to {C}: 2.00 Gbit/s over 64 connections for 0.0000 USD per GB" in titles
 
 
-def test_edges_are_as_wide_as_their_flow() -> None:
-    widths = [
-        float(path.attrib["stroke-width"]) for path in drawing(DIRECT_AND_RELAY).iter(f"{SVG}path")
-    ]
-    assert sorted(widths) == pytest.approx([8 * 2 / 6, 8.0, 8.0], abs=0.05)
+def test_edges_are_as_wide_as_their_flow_and_have_heads() -> None:
+    picture = drawing(DIRECT_AND_RELAY)
+    lines = [path.attrib for path in picture.iter(f"{SVG}path")]
+    widths = sorted(float(line["stroke-width"]) for line in lines)
+    assert widths == pytest.approx([8 * 2 / 6, 8.0, 8.0], abs=0.05)
+    heads = {f"url(#{marker.attrib['id']})" for marker in picture.iter(f"{SVG}marker")}
+    assert {line["marker-end"] for line in lines} == heads
 
 
 @pytest.mark.parametrize(

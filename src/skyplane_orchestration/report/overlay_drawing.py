@@ -6,6 +6,7 @@ which need matplotlib; an orchestrator's web server often does not have it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from typing import Final
@@ -22,7 +23,13 @@ _BEND: Final = 18.0
 _LANE: Final = 22.0
 _NARROWEST, _WIDEST = 1.5, 8.0
 _SOURCE, _SINK, _RELAY = "#1b7f5c", "#2f5fb3", "#b3662f"
-_DIRECT_EDGE, _RELAY_EDGE = "#5b6b7b", "#c98a4b"
+_DIRECT_EDGE, _RELAY_EDGE = "5b6b7b", "c98a4b"
+#: The head of an arrow. Its tip is 3 beyond the end of the line.
+_HEAD: Final = (
+    '<marker id="head-{0}" viewBox="0 0 14 14" refX="11" refY="7" markerWidth="14"'
+    ' markerHeight="14" markerUnits="userSpaceOnUse" orient="auto">'
+    '<polygon points="14,7 0,0 0,14" fill="#{0}"/></marker>'
+)
 
 Place = tuple[float, float]
 
@@ -36,7 +43,8 @@ def overlay_svg(plan: TransferPlan) -> Html:
     width = _SIDE * 2 + _COLUMN * max(columns.values())
     height = max(y for _, y in places.values()) + _ROW * 0.75
     most_gbps = max((edge.flow_gbps for edge in plan.edges), default=1.0) or 1.0
-    parts = [
+    parts = [_HEAD.format(colour) for colour in (_DIRECT_EDGE, _RELAY_EDGE)]
+    parts += [
         _edge(plan, edge, places, most_gbps, lanes.get(edge))
         for edge in sorted(plan.edges, key=lambda edge: -edge.flow_gbps)
     ]
@@ -117,8 +125,8 @@ def _edge(
     return (
         f"<g><title>{escape(words)}</title>"
         f'<path d="M{_point(start)} Q{_point(control)} {_point(end)}" fill="none"'
-        f' stroke="{colour}" stroke-opacity=".8" stroke-width="{width:.1f}"/>'
-        f"{_arrow_head(end, control, colour, width)}"
+        f' stroke="#{colour}" stroke-opacity=".8" stroke-width="{width:.1f}"'
+        f' marker-end="url(#head-{colour})"/>'
         f'<text x="{middle[0]:.0f}" y="{middle[1] - width / 2 - 3:.0f}" stroke="#fff"'
         f' stroke-width="3" paint-order="stroke">{rate(edge.flow_gbps)} Gbit/s</text></g>'
     )
@@ -126,27 +134,9 @@ def _edge(
 
 def _toward(place: Place, control: Place, gap: float = 0.0) -> Place:
     """The point at a region's circle where a line to `control` begins."""
-    across, down, length = _direction(place, control)
-    away = _RADIUS + gap
-    return place[0] + across / length * away, place[1] + down / length * away
-
-
-def _arrow_head(tip: Place, control: Place, colour: str, width: float) -> str:
-    across, down, length = _direction(tip, control)
-    back, half = 11.0 / length, (width / 2 + 4) / length
-    x, y = tip[0] + across * back, tip[1] + down * back
-    corners = (
-        (tip[0] - across * 3 / length, tip[1] - down * 3 / length),
-        (x - down * half, y + across * half),
-        (x + down * half, y - across * half),
-    )
-    return f'<polygon points="{" ".join(map(_point, corners))}" fill="{colour}"/>'
-
-
-def _direction(start: Place, end: Place) -> tuple[float, float, float]:
-    """Across, down and length of the way from one point to another."""
-    across, down = end[0] - start[0], end[1] - start[1]
-    return across, down, (across**2 + down**2) ** 0.5 or 1.0
+    across, down = control[0] - place[0], control[1] - place[1]
+    share = (_RADIUS + gap) / (math.hypot(across, down) or 1.0)
+    return place[0] + across * share, place[1] + down * share
 
 
 def _point(place: Place) -> str:
