@@ -374,9 +374,9 @@ class Client:
 
         Raises ConfigurationInvalid, before any change, for an unusable destination or run root.
         """
-        from skyplane_orchestration.recovery.destination_sweep import Destinations, SweepRule
+        from skyplane_orchestration.recovery.destination_sweep import SweepRule, opened_for_sweep
 
-        with Destinations(destinations, self._credentials) as places:
+        with opened_for_sweep(destinations, self._credentials) as sweep:
             fleets = self.provisioner.sweep(
                 self.identity.deployment,
                 dry_run=dry_run,
@@ -384,7 +384,7 @@ class Client:
                 authority_of=self._fleets.authority_of,
             )
             rule = SweepRule(self._context.clock.wall(), dry_run, orphaned_uploads, recursive)
-            return replace(fleets, places=places.sweep(rule))
+            return replace(fleets, places=sweep(rule))
 
     # -- transfer
 

@@ -22,8 +22,8 @@ from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet, SweptPlace
 from skyplane_orchestration.recovery.destination_sweep import (
     JOURNAL_KEPT_S,
-    Destinations,
     SweepRule,
+    opened_for_sweep,
 )
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import spec_of
@@ -91,8 +91,8 @@ def lot(tmp_path: Path) -> Lot:
 
 
 def swept(*places: Location, rule: SweepRule = RULE) -> tuple[SweptPlace, ...]:
-    with Destinations(places, CredentialSources()) as destinations:
-        return destinations.sweep(rule)
+    with opened_for_sweep(places, CredentialSources()) as sweep:
+        return sweep(rule)
 
 
 def outcomes(place: SweptPlace) -> list[tuple[str, str]]:

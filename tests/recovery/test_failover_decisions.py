@@ -31,6 +31,9 @@ from skyplane_orchestration.recovery.failover_decisions import (
 )
 
 FIRST = Tenure("a", 1)
+#: A caller plans a transfer again a few times only.
+MOST_MOVES = 3
+SLOW = Displaced("a path is slow", has_other_plan=True)
 
 
 def view(
@@ -198,6 +201,34 @@ def test_after_a_failed_submit_the_fleet_is_restored_and_another_source_is_asked
     assert failover.on(view("c")) == Submit(Tenure("c", 2), ("c",), ("z",))
 
 
+def test_the_move_to_another_plan_is_no_failover() -> None:
+    failover = Failover(FIRST)
+    for epoch in (2, 3, 4, 5):
+        assert failover.on(SLOW) == Inspect()
+        order = failover.on(view("a"))
+        assert order == Submit(Tenure("a", epoch), ("a",), ("z",))
+        assert failover.on(Submitted(order.tenure)) == Poll(order.tenure)
+        assert failover.on(Answered(epoch, has_progress=False)) == Poll(order.tenure)
+    assert failover.failovers == 0
+    # One that nobody leads afterwards is.
+    failover.on(SLOW)
+    failover.on(view("a", epoch=6))
+    assert failover.on(SubmitFailed("a path is down")) == RestoreFleet()
+    failover.on(FleetRestored())
+    assert isinstance(failover.on(view("a", epoch=6)), Submit)
+    assert failover.failovers == 1
+
+
+def test_another_orchestrator_may_lead_before_the_move_ends() -> None:
+    failover = Failover(FIRST)
+    failover.on(SLOW)
+    newer = Tenure("b", 2)
+    assert failover.on(view("ab", running=newer)) == Poll(newer)
+    failover.on(Displaced("it was restarted"))
+    assert isinstance(failover.on(view("ab", epoch=3)), Submit)
+    assert failover.failovers == 1
+
+
 def test_the_lead_of_another_orchestrator_is_searched_before_a_failover() -> None:
     """It may have a new address, which this call does not know."""
     failover = Failover(FIRST)
@@ -282,7 +313,7 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
     failover = Failover(FIRST)
     action: Action = Poll(FIRST)
     submits: list[Submit] = []
-    ensured = 0
+    ensured = moves = 0
     for _ in range(60):
         epoch = failover.tenure.epoch
         match action:
@@ -290,13 +321,18 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
                 break
             case Poll(tenure):
                 assert tenure == failover.tenure
-                polled: list[Event] = [
-                    Silent("s"),
-                    Displaced("d"),
-                    Broken("b"),
-                    Answered(epoch, has_progress=False),
-                    Answered(epoch, has_progress=True),
-                ]
+                moves += (is_moved := moves < MOST_MOVES and data.draw(st.booleans()))
+                polled: list[Event] = (
+                    [SLOW]
+                    if is_moved
+                    else [
+                        Silent("s"),
+                        Displaced("d"),
+                        Broken("b"),
+                        Answered(epoch, has_progress=False),
+                        Answered(epoch, has_progress=True),
+                    ]
+                )
                 event: Event = data.draw(st.sampled_from(polled))
             case Inspect():
                 event = data.draw(_views())
@@ -312,5 +348,5 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
                 event = FleetRestored() if data.draw(st.booleans()) else RestoreFailed("n")
         action = failover.on(event)
         assert failover.tenure.epoch >= epoch
-    assert len(submits) <= MAX_FAILOVERS
+    assert len(submits) <= MAX_FAILOVERS + moves
     assert ensured <= 2

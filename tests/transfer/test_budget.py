@@ -12,6 +12,7 @@ from tests.transfer import samples
 from tests.transfer.samples import GB, JOB, A, B, R, fleet_of
 
 from skyplane_gateway.journal.totals import SentRow, Totals
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
 from skyplane_orchestration.model.result import TransferResult
@@ -64,6 +65,24 @@ def test_every_hop_every_instance_and_the_requests_once() -> None:
     budget.record(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
     assert budget.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
     assert budget.cost.request_usd == 0.05
+
+
+def test_a_fleet_that_was_planned_again_pays_for_the_edges_it_left() -> None:
+    probe = EdgeMeasurement(A, B, 1.0, 64, 1, 3.0, 1, 0.0, usd=7.0)
+    budget, relayed = Budget(None), replace(FLEET, probes=(probe,))
+    direct = fleet_of(
+        "ab", plan=replace(PLAN, edges=PLAN.edges[:1]), regions={"a": A, "b": B}, probes=(probe,)
+    )
+    budget.record(relayed, status(1, 50.0, {0: 0, 1: 3 * GB}))
+    last = status(2, 10.0, {0: 2 * GB})
+    budget.record(direct, last)
+    assert budget.cost.egress_usd == pytest.approx(7.0 + 3 * (0.02 + 0.05) + 2 * 0.09)
+    found = budget.with_totals(result_of(JOB, direct, replace(last, state="succeeded")))
+    assert [(edge.src, edge.dst, edge.planned_gbps, edge.sent_bytes) for edge in found.edges] == [
+        (A, B, 1.0, 2 * GB),
+        (A, R, 0.0, 3 * GB),
+        (R, B, 0.0, 3 * GB),
+    ]
 
 
 def test_a_new_epoch_adds_to_what_the_old_ones_cost() -> None:

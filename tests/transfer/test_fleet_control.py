@@ -56,6 +56,7 @@ class FakeControl:
         self.leading: dict[str, Any] = {}
         self.attached: dict[str, Any] = {}
         self.released: dict[str, Any] = {}
+        self.routes: list[dict[str, Any]] = []
         self.errors: dict[str, SkyplaneError] = {}
         self.clears = True
         self.followers = 0
@@ -76,6 +77,7 @@ class FakeControl:
             "leading": self.leading,
             "attached": self.attached,
             "released": self.released,
+            "routes": self.routes,
             "needs_credentials": self.needs_credentials,
         }
 
@@ -438,6 +440,26 @@ def test_an_inspection_returns_what_the_answering_gateways_know() -> None:
     sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
     with pytest.raises(NotAuthorised):
         control.inspect(KEY)
+
+
+def test_a_document_of_other_routes_is_not_used() -> None:
+    """Its figures would be of paths that no byte takes; the caller asks for a new document."""
+    sessions = FakeSessions("arb")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": "running"}
+    sessions.gateways["a"].routes = [{"number": 0, "nodes": ["a", "r", "b"]}]
+    assert submit(sessions).joined
+    sessions.gateways["a"].routes = [{"number": 0}]  # A gateway of the previous release.
+    assert submit(sessions).joined
+    sessions.gateways["a"].routes = [{"number": 0, "nodes": ["a", "b"]}]
+    with pytest.raises(FleetLost, match="other routes than its document says"):
+        submit(sessions)
+
+
+@pytest.mark.parametrize(("key", "is_shared"), [(KEY, False), ("ef" * 16, True)])
+def test_a_fleet_that_carries_others(key: str, is_shared: bool) -> None:
+    sessions = FakeSessions("ab")
+    sessions.gateways["a"].leading[key] = {"epoch": 1, "state": "running"}
+    assert control_of(sessions).carries_others(SubmittedTransfer(KEY, 1, "a", False)) == is_shared
 
 
 def test_a_stranger_at_the_address_of_a_gateway_is_a_lost_gateway() -> None:

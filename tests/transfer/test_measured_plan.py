@@ -109,8 +109,19 @@ def test_a_ceiling_counts_what_the_probe_has_cost() -> None:
     assert cheaper.cost.total_usd + left_usd + 0.5 <= 13.5
     with pytest.raises(PlanInfeasible):
         again(plan, same, ProbeCost(usd=13.0))
-    with pytest.raises(PlanInfeasible, match="use up the whole cost"):
+    with pytest.raises(PlanInfeasible, match="nothing is left of the cost"):
         again(plan, same, ProbeCost(usd=14.0))
+
+
+def test_a_ceiling_per_gb_is_one_of_all_bytes_that_the_job_moves() -> None:
+    # Over the relay 0.12 USD per GB, without instances.
+    plan = plan_of(MaximizeThroughput(max_usd_per_gb=0.13))
+    assert plan.relays == (R,)
+    # So many GB as are left were moved, cheaply or for all that both halves may cost.
+    assert again(plan, {}, ProbeCost(usd=10.0, gb=100.0)).relays == (R,)
+    assert again(plan, {}, ProbeCost(usd=14.0, gb=100.0)).relays == ()
+    with pytest.raises(PlanInfeasible, match="nothing is left of the price"):
+        again(plan, {}, ProbeCost(usd=26.0, gb=100.0))
 
 
 def test_the_budget_of_a_job_counts_what_the_probe_has_cost() -> None:

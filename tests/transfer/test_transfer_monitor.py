@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
+from unittest.mock import patch
 
 import pytest
 from tests.manual_clock import ManualClock
@@ -43,6 +44,7 @@ from skyplane_orchestration.transfer.fleet_control import (
     SubmittedTransfer,
     TransferRequest,
 )
+from skyplane_orchestration.transfer.in_flight import InFlightPlanner, NextPlan
 from skyplane_orchestration.transfer.transfer_monitor import (
     Monitor,
     PollPauses,
@@ -80,24 +82,25 @@ class FakeControl:
     view: FleetView = NONE_LEADS
     hears: Callable[[int], bool] = lambda number: True
     restore_error: SkyplaneError | None = None
+    rebuild_error: SkyplaneError | None = None
     done: list[Any] = field(default_factory=list)
     told: list[SubmittedTransfer] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
     reason: str = ""
 
-    def status(self, submitted: SubmittedTransfer, *, wait_s: float) -> TransferStatus:
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float = 0.0) -> TransferStatus:
         self.waits_s.append(wait_s)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return ended(answer, Stopped(self.reason).to_dict()) if self.reason else answer
 
-    def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
-        self.done.append("stop")
+    def stop(self, submitted: SubmittedTransfer, reason: str, *, goes_on: bool = False) -> None:
+        self.done.append("stop, goes on" if goes_on else "stop")
         if not self.hears(self.done.count("stop")):
             raise GatewayUnreachable("no answer")
-        self.reason = reason
+        self.reason = "" if goes_on else reason
 
     def inspect(self, key: str) -> FleetView:
         self.done.append("inspect")
@@ -111,6 +114,12 @@ class FakeControl:
         self.done.append("restore")
         if self.restore_error is not None:
             raise self.restore_error
+        return fleet
+
+    def rebuild(self, fleet: Fleet) -> Fleet:
+        self.done.append("rebuild")
+        if self.rebuild_error is not None:
+            raise self.rebuild_error
         return fleet
 
     def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
@@ -279,6 +288,72 @@ def test_credentials_are_renewed_when_the_lead_asks_for_them() -> None:
     assert (status.state, control.done) == ("succeeded", ["renew in epoch 1"])
 
 
+# -- another plan in mid-transfer
+
+NEXT: Final = NextPlan(replace(FLEET, plan=replace(PRICED_PLAN, throughput_gbps=0.5)), "replanned")
+OVER: Final = ended(running(1.2), StaleEpoch("replanned").to_dict())
+MOVE: Final = ["stop, goes on", "rebuild", "inspect", "submit"]
+
+
+def planned_again(control: FakeControl) -> tuple[Monitor, TransferStatus]:
+    """A transfer for which another plan is found after its first poll."""
+    found: list[NextPlan | None] = [NEXT]
+    control.view = BOTH_ANSWER
+    with patch.object(InFlightPlanner, "look", lambda *_: found.pop() if found else None):
+        return followed(control)
+
+
+def test_the_lead_is_stopped_at_its_journal_and_the_next_epoch_has_the_next_plan() -> None:
+    control = FakeControl([running(1.0), OVER, running(0.5, 2), ended(running(0.8, 2), None)])
+    monitor, status = planned_again(control)
+    assert (status.state, status.epoch, control.steps) == ("succeeded", 2, MOVE)
+    assert (monitor.fleet, monitor.warnings[0]) == (NEXT.fleet, "replanned")
+    assert [row.epoch for row in control.told] == [1, 2]
+    usd = monitor.budget.cost.egress_usd
+    assert usd == pytest.approx(0.2), "what came until the stop counts as well"
+
+
+@pytest.mark.parametrize("error", [None, GatewayLost("all paths are down")])
+def test_a_transfer_that_ends_before_the_stop_is_left_alone(error: SkyplaneError | None) -> None:
+    last = ended(running(1.2), error.to_dict() if error else None)
+    control = FakeControl([running(1.0), last, last, ended(running(0.8, 2), None)])
+    _, status = planned_again(control)
+    assert status.state == "succeeded"
+    assert "rebuild" not in control.steps
+
+
+def test_a_lead_that_is_lost_at_its_stop_is_replaced_with_the_old_plan() -> None:
+    control = FakeControl([running(1.0), *SILENCE, ended(running(1.0, 2), None)])
+    monitor, status = planned_again(control)
+    assert (status.state, control.steps) == ("succeeded", ["stop, goes on", "inspect", "submit"])
+    assert monitor.fleet is FLEET
+
+
+def test_a_fleet_that_does_not_take_the_next_plan_keeps_the_old_one() -> None:
+    control = FakeControl([running(1.0), OVER, ended(running(0.8, 2), None)])
+    control.rebuild_error = FleetLost("a gateway did not connect")
+    monitor, status = planned_again(control)
+    assert status.state == "succeeded"
+    assert control.steps == ["stop, goes on", "rebuild", "restore", "inspect", "submit"]
+    assert (monitor.fleet, "replanned" in monitor.warnings) == (FLEET, False)
+    both = FakeControl([running(1.0), OVER], restore_error=FleetLost("it was torn down"))
+    both.rebuild_error = FleetLost("a gateway did not connect")
+    _, status = planned_again(both)
+    assert (status.state, both.steps[-1]) == ("failed", "restore")
+
+
+def test_a_fleet_that_does_not_come_back_may_do_without_a_region() -> None:
+    control = FakeControl([ended(running(1.0), LOST), ended(running(1.0, 2), None)], BOTH_ANSWER)
+    control.restore_error = QuotaExceeded("the quota L-1 is used up")
+    with patch.object(InFlightPlanner, "without_lost", lambda *_: NEXT):
+        monitor, status = followed(control)
+    assert (status.state, control.steps) == (
+        "succeeded",
+        ["restore", "rebuild", "inspect", "submit"],
+    )
+    assert monitor.fleet == NEXT.fleet
+
+
 # -- budget
 
 
@@ -302,7 +377,7 @@ def test_a_transfer_is_stopped_at_its_budget() -> None:
 
 def test_a_transfer_that_ends_before_it_is_stopped_has_succeeded() -> None:
     control = FakeControl([running(3.0), ended(running(3.1), None)])
-    control.stop = lambda submitted, reason: control.done.append("stop")  # type: ignore[method-assign]
+    control.stop = lambda *_, **__: control.done.append("stop")  # type: ignore[method-assign]
     _, status = followed(control, 0.25)
     assert (status.state, status.error, control.done) == ("succeeded", None, ["stop"])
 

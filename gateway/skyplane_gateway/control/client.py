@@ -219,10 +219,14 @@ class ControlClient:
         """Stop the transfer and abort its uploads. Idempotent."""
         self._call("POST", _transfer_path(transfer_key, "cancel"), {}, timeout_s=60.0)
 
-    def stop(self, transfer_key: str, reason: str) -> None:
-        """Fail the transfer for that reason, and keep its uploads for a resume. Idempotent."""
+    def stop(self, transfer_key: str, reason: str, *, goes_on: bool = False) -> None:
+        """Fail the transfer for that reason, and keep its uploads for a resume. Idempotent.
+
+        Args:
+            goes_on: only this epoch is over; the caller submits the next one.
+        """
         path = _transfer_path(transfer_key, "stop")
-        self._call("POST", path, {"reason": reason}, timeout_s=60.0)
+        self._call("POST", path, {"reason": reason, "goes_on": goes_on}, timeout_s=60.0)
 
     def release(self, transfer_key: str, epoch: int, *, journals_in: str | None = None) -> bool:
         """Drop the stores and credentials of a transfer that ended in that epoch. Idempotent.

@@ -18,6 +18,7 @@ from skyplane_gateway.common.errors import (
     InternalError,
     NotAuthorised,
     SkyplaneError,
+    StaleEpoch,
     Stopped,
     StoreUnavailable,
 )
@@ -273,8 +274,9 @@ class ControlCalls:
         return {}
 
     async def _stop(self, request: ControlRequest) -> ControlResponse:
-        reason = str(_body(request)["reason"])
-        await self._gateway.leads.stop(request.key, Stopped(reason))
+        body = _body(request)
+        kind = StaleEpoch if body.get("goes_on") else Stopped
+        await self._gateway.leads.stop(request.key, kind(str(body["reason"])))
         return {}
 
     async def _release(self, request: ControlRequest) -> ControlResponse:

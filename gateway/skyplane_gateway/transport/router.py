@@ -245,6 +245,7 @@ class Router:
         return [
             {
                 "number": number,
+                "nodes": list(route.config.nodes),
                 "role": route.role,
                 "connected": route.is_connected,
                 "frames": route.frames,

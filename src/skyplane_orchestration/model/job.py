@@ -250,7 +250,8 @@ class Policy:
             refused, and a transfer that reaches this cost is stopped.
         on_no_capacity: what to do when a cloud refuses an instance of the plan, because a quota
             is used up or a region has no such instance: `replan` with what is left, for the same
-            objective, or `fail`. Either way nothing of the refused fleet stays.
+            objective, or `fail`. Either way nothing of the refused fleet stays. `fail` also keeps
+            the plan of a transfer that runs.
         network_tier: of instances on Google Cloud and Azure that send to other clouds: `premium`;
             `standard` where the region has it, which is routing preference Internet at Azure; or
             `auto`, which is standard where it makes some way out of the region cheaper and none

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -66,29 +66,18 @@ class SweepRule:
         return "would be removed" if self.dry_run else "removed"
 
 
-class Destinations:
-    """The destinations of a sweep, with open stores; a context manager.
+@contextmanager
+def opened_for_sweep(
+    places: Sequence[Location], credentials: CredentialSources
+) -> Iterator[Callable[[SweepRule], tuple[SweptPlace, ...]]]:
+    """Opens the destinations of a sweep, and yields what sweeps them.
 
     Opening makes no request; raises ConfigurationInvalid. An error at one destination does not
     stop the others.
     """
-
-    def __init__(self, places: Sequence[Location], credentials: CredentialSources) -> None:
-        self._open: list[tuple[Location, ObjectStore]] = []
-        with ExitStack() as opening:
-            for place in places:
-                store = opening.enter_context(open_location(place, credentials))
-                self._open.append((place, store))
-            self._stack = opening.pop_all()
-
-    def __enter__(self) -> Destinations:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def sweep(self, rule: SweepRule) -> tuple[SweptPlace, ...]:
-        return tuple(_PlaceSweep(place, store, rule).run() for place, store in self._open)
+    with ExitStack() as stack:
+        stores = [(one, stack.enter_context(open_location(one, credentials))) for one in places]
+        yield lambda rule: tuple(_PlaceSweep(place, store, rule).run() for place, store in stores)
 
 
 class _PlaceSweep:

@@ -37,6 +37,7 @@ class FleetView:
         newest_epoch: the newest epoch that any gateway has seen.
         acknowledged_epoch: the newest epoch whose success an orchestrator has fetched; the
             gateways were released after that.
+        has_other_routes: than the document of the fleet that the caller has.
     """
 
     sources: tuple[str, ...]
@@ -47,6 +48,7 @@ class FleetView:
     unacknowledged: Tenure | None = None
     newest_epoch: int = 0
     acknowledged_epoch: int = 0
+    has_other_routes: bool = False
 
     @property
     def to_join(self) -> Tenure | None:
@@ -78,9 +80,13 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """The lead answered, but leads no longer: it was restarted, or its epoch is over."""
+    """The lead answered, but leads no longer: it was restarted, or its epoch is over.
+
+    `has_other_plan`: the caller has ended the epoch, and the fleet has the routes of another plan.
+    """
 
     reason: str
+    has_other_plan: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +198,8 @@ class Failover:
     """Follows one transfer from lead to lead.
 
     The fleet is brought up again once; and once before that, to find a lead that another
-    orchestrator has submitted to. Between two failovers there must be progress.
+    orchestrator has submitted to. Between two failovers there must be progress. The move to
+    another plan is no failover.
     """
 
     def __init__(self, tenure: Tenure) -> None:
@@ -201,6 +208,8 @@ class Failover:
         self._may_restore = True
         self._may_search = True
         self._is_searching = False
+        #: The lead has not failed: it was stopped for another plan.
+        self._is_moving = False
         #: The newest epoch that is known to have succeeded.
         self._acknowledged_epoch = 0
         self._silent = 0
@@ -217,7 +226,8 @@ class Failover:
                 self._silent += 1
                 self._reason = f"the lead {self.tenure.lead} is lost: {reason}"
                 return Inspect() if self._silent >= SILENT_POLLS else Poll(self.tenure)
-            case Displaced(reason):
+            case Displaced(reason, has_other_plan):
+                self._is_moving = has_other_plan
                 self._reason = f"{self.tenure.lead} leads the transfer no more: {reason}"
                 return Inspect()
             case Broken(reason):
@@ -250,6 +260,7 @@ class Failover:
     def _follow(self, tenure: Tenure) -> Poll:
         self.tenure = tenure
         self._silent = 0
+        self._is_moving = False
         return Poll(tenure)
 
     def _inspected(self, view: FleetView) -> Action:
@@ -266,11 +277,13 @@ class Failover:
             return self._ended_well(view)
         if not view.sources or not view.sinks:
             return self._restore()
-        refusal = self._exhausted()
-        if refusal:
+        if self._is_moving:
+            self._is_moving = False
+        elif refusal := self._exhausted():
             return GiveUp(f"{self._reason}. {refusal}")
-        self.failovers += 1
-        self._is_idle = True
+        else:
+            self.failovers += 1
+            self._is_idle = True
         tenure = Tenure(self._next(view.sources), max(view.next_epoch, self.tenure.epoch + 1))
         return Submit(tenure, view.sources, view.sinks)
 

@@ -23,7 +23,7 @@ def edge_outcomes(
         regions = [fleet.gateway(node).region for node in route["nodes"]]
         for hop in pairwise(regions):
             sent[hop] = sent.get(hop, 0) + delivered_bytes.get(int(route["number"]), 0)
-    probes = {(one.src, one.dst): one for one in fleet.probes}
+    probes = {(one.src, one.dst): one for one in fleet.probes if one.kind == "probed"}
     return tuple(
         EdgeOutcome(
             src=edge.src,

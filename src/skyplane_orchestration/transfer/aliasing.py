@@ -212,16 +212,11 @@ def _identity_of(folder: Path) -> tuple[int, int] | None:
 
 
 def _one_place(job: TransferJob, proof: str) -> ConfigurationInvalid:
-    ends = (
-        job.source.url,
-        job.source.endpoint_url,
-        job.destination.url,
-        job.destination.endpoint_url,
+    source, destination = (
+        one.url + (one.endpoint_url and f" at {one.endpoint_url}")
+        for one in (job.source, job.destination)
     )
-    source, source_endpoint, destination, endpoint = ends
     return ConfigurationInvalid(
-        f"{source}{source_endpoint and f' at {source_endpoint}'} and "
-        f"{destination}{endpoint and f' at {endpoint}'} are one "
-        f"place by two names: {proof}, so a delete would remove the only copy; nothing was "
-        "deleted, choose another destination"
+        f"{source} and {destination} are one place by two names: {proof}, so a delete would remove"
+        " the only copy; nothing was deleted, choose another destination"
     )

@@ -47,6 +47,8 @@ class Budget:
         #: The totals of the epochs before this try.
         self._before = Totals()
         self._fleet: Fleet | None = None
+        #: The first one, which pays for its probe.
+        self._probed: Fleet | None = None
         self._first_epoch = 0
 
     def record(self, fleet: Fleet, status: TransferStatus) -> None:
@@ -57,7 +59,10 @@ class Budget:
         if fleet is not self._fleet:
             self._fleet, self._first_epoch = fleet, status.epoch
             self._instances.show(fleet, self._clock.wall())
-        cost = cost_of(fleet, status, is_first=status.epoch == self._first_epoch)
+            # The fleet was measured once, however often it came up.
+            self._probed = self._probed or fleet
+        priced = fleet if fleet is self._probed else replace(fleet, probes=())
+        cost = cost_of(priced, status, is_first=status.epoch == self._first_epoch)
         self._epochs[status.epoch] = _Epoch(fleet, status, cost)
 
     @property
@@ -145,14 +150,21 @@ class Budget:
         )
 
     def _edges(self, edges: tuple[EdgeOutcome, ...], seconds: float) -> tuple[EdgeOutcome, ...]:
-        """The plan's edges with the bytes that all epochs have sent over them."""
+        """The plan's edges with the bytes that all epochs have sent over them.
+
+        Then edges of plans that this try has left, of which nothing is planned any more.
+        """
         sent = Counter({(row.src, row.dst): row.size_bytes for row in self._before.sent})
+        left: dict[tuple[str, str], EdgeOutcome] = {}
         for epoch in self._epochs.values():
             status = epoch.status
             for edge in edge_outcomes(epoch.fleet, status.delivered_bytes, status.seconds):
                 sent[edge.src, edge.dst] += edge.sent_bytes
+                left[edge.src, edge.dst] = replace(edge, planned_gbps=0.0)
+        for edge in edges:
+            left.pop((edge.src, edge.dst), None)
         return tuple(
             replace(edge, sent_bytes=size, achieved_gbps=rate_gbps(size, seconds))
-            for edge in edges
+            for edge in (*edges, *left.values())
             for size in (sent[edge.src, edge.dst],)
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -133,7 +133,7 @@ def preview_extra(
     """What the deletes of a job would be now; errors as `list_extra`."""
     found = RowSpool()
     plan = list_extra(job, credentials, found)
-    return plan, map(ObjectInfo.from_dict, found.rows())
+    return plan, _infos(found)
 
 
 def list_extra(
@@ -204,8 +204,11 @@ def delete_extra(
                 return _warned(result, "the listing of the source came back empty")
             plan.require_allowed(job)
             _delete_all(job, credentials, found, rng, deletion, record)
-        if not deletion.failed:
-            _delete_asides(job, result.transfer_key, deletion, record)
+        asides = None if deletion.failed else asides_of(job, result.transfer_key)
+        # The copies are in their place.
+        for info in asides.discard() if asides is not None else ():
+            deletion.removed += 1
+            record(_row(info))
     except SkyplaneError as error:
         trouble = error.message
         if not deletion.removed and error.is_permanent:
@@ -254,17 +257,8 @@ def _delete_all(
                 return
 
 
-def _delete_asides(job: TransferJob, transfer_key: str, deletion: Removal, record: Record) -> None:
-    """Delete what was set aside: the copies are in its place."""
-    asides = asides_of(job, transfer_key)
-    for info in asides.discard() if asides is not None else ():
-        deletion.removed += 1
-        record(_row(info))
-
-
-def _infos(found: RowSpool) -> Iterable[ObjectInfo]:
-    rows: Iterator[dict[str, Any]] = found.rows()
-    return (ObjectInfo.from_dict(row) for row in rows)
+def _infos(found: RowSpool) -> Iterator[ObjectInfo]:
+    return map(ObjectInfo.from_dict, found.rows())
 
 
 def _row(info: ObjectInfo) -> dict[str, Any]:

@@ -119,6 +119,8 @@ class FleetControl:
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         view, silent = self._inspect(request.transfer_key)
+        if view.has_other_routes:
+            raise FleetLost("the fleet has other routes than its document says")
         newest = 0
         if view.to_join is None and silent is None:
             destination = request.job.destination
@@ -260,12 +262,18 @@ class FleetControl:
         self._is_trusted = True
         return TransferStatus.from_document(document)
 
+    def _statuses(self) -> dict[str, dict[str, Any]]:
+        """Node -> its status, for the gateways that answer."""
+        gateways = self._fleet.gateways
+        return self._sessions.each_that_answers(gateways, lambda _, client: client.status())[0]
+
     def route_rows(self) -> dict[str, list[dict[str, Any]]]:
         """Node -> what it knows of its routes, for the gateways that answer."""
-        answers, _ = self._sessions.each_that_answers(
-            self._fleet.gateways, lambda _, client: client.status()
-        )
-        return {node: document["routes"] for node, document in answers.items()}
+        return {node: document["routes"] for node, document in self._statuses().items()}
+
+    def carries_others(self, submitted: SubmittedTransfer) -> bool:
+        """Whether the fleet has another transfer that has not ended."""
+        return bool(set(unended_transfers(self._statuses())) - {submitted.transfer_key})
 
     def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
         """One row per object, in the order in which they ended."""
@@ -318,12 +326,13 @@ class FleetControl:
 
     # -- the end of a transfer
 
-    def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
+    def stop(self, submitted: SubmittedTransfer, reason: str, *, goes_on: bool = False) -> None:
         """Have the lead fail the transfer with this reason; uploads and journals stay.
 
-        Raises GatewayUnreachable when the lead does not answer.
+        With `goes_on` only its epoch is over: others that follow it await the next one. Raises
+        GatewayUnreachable when the lead does not answer.
         """
-        self._lead(submitted).stop(submitted.transfer_key, reason)
+        self._lead(submitted).stop(submitted.transfer_key, reason, goes_on=goes_on)
 
     def cancel(self, submitted: SubmittedTransfer) -> None:
         """Cancel at the lead first, then at the other sources and sinks."""
@@ -341,9 +350,7 @@ class FleetControl:
         Where the lead does not answer, the other sources and sinks abort the uploads that they
         know. The gateways keep running: only the provisioner ends them, under its lock.
         """
-        answers, _ = self._sessions.each_that_answers(
-            self._fleet.gateways, lambda _, client: client.status()
-        )
+        answers = self._statuses()
         # A gateway that does not answer would delay the others.
         ends = [handle for handle in self._ends if handle.node in answers]
         for key, lead in unended_transfers(answers).items():
@@ -382,9 +389,7 @@ class FleetControl:
 
     def drain_if_idle(self) -> bool:
         """Have an idle fleet accept no new transfer; False if a transfer runs on it."""
-        answers, _ = self._sessions.each_that_answers(
-            self._fleet.gateways, lambda _, client: client.status()
-        )
+        answers = self._statuses()
         rows = (row for document in answers.values() for row in document["leading"].values())
         if any(row["state"] == "running" for row in rows):
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -159,8 +159,10 @@ class Fleets:
             with timed("teardown: cancelling and logs"), self.control(known) as control:
                 tails = control.cancel_unended()
         answered = set(tails)
-        for node, tail in self._log_tails(key).items():
-            tails.setdefault(node, tail)
+        try:  # Logs that can be read without the gateways.
+            tails = {**self.provisioner.log_tails(key), **tails}
+        except SkyplaneError as error:
+            log.warning("the logs of fleet %s cannot be read: %s", key, error)
         # A gateway that answered may end before the provisioner looks.
         with timed("teardown: waiting for their end"):
             stopped = answered.union(self.provisioner.destroy(key))
@@ -169,14 +171,6 @@ class Fleets:
         if known is not None and known.instances and stopped:
             cost = instances_usd(known, self._clock.wall())
         return TeardownReport(tuple(sorted(stopped)), tails, cost)
-
-    def _log_tails(self, key: str) -> Mapping[str, str]:
-        """Logs that can be read without the gateways; none if they cannot be read."""
-        try:
-            return self.provisioner.log_tails(key)
-        except SkyplaneError as error:
-            log.warning("the logs of fleet %s cannot be read: %s", key, error)
-            return {}
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take a fleet down; log an error instead of raising it."""

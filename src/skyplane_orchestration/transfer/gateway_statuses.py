@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from skyplane_gateway.common.schema import reading
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.recovery.failover_decisions import FleetView, Tenure
-
-
-@dataclass(frozen=True, slots=True)
-class _Led:
-    """A gateway's tenure as lead; `is_unacknowledged`: its success was not released since."""
-
-    tenure: Tenure
-    is_running: bool
-    is_unacknowledged: bool
 
 
 def view_of(
@@ -29,7 +19,9 @@ def view_of(
     chunks, or that it is over. An epoch that was only attached may be used: then the second
     of two concurrent orchestrators joins the first. Raises ConfigurationInvalid.
     """
-    led: list[_Led] = []
+    led: list[Tenure] = []
+    running: list[Tenure] = []
+    unacknowledged: list[Tenure] = []
     next_epoch, newest_epoch, acknowledged_epoch = 1, 0, 0
     with reading("the status of a gateway"):
         for node, document in documents.items():
@@ -38,7 +30,12 @@ def view_of(
             # A gateway of the previous release has no such field.
             released = document.get("released", {}).get(transfer_key)
             if row is not None:
-                led.append(_led(node, row, attached))
+                led.append(tenure := Tenure(node, row["epoch"]))
+                if row["state"] == "running":
+                    running.append(tenure)
+                # Its success was not released since.
+                if row["state"] == "succeeded" and (attached or {}).get("epoch") == row["epoch"]:
+                    unacknowledged.append(tenure)
                 next_epoch = max(next_epoch, row["epoch"] + 1)
                 newest_epoch = max(newest_epoch, row["epoch"])
             if attached is not None:
@@ -48,26 +45,26 @@ def view_of(
                 next_epoch = max(next_epoch, released["epoch"] + 1)
                 newest_epoch = max(newest_epoch, released["epoch"])
                 acknowledged_epoch = max(acknowledged_epoch, released["heard"])
-    running = [row.tenure for row in led if row.is_running]
-    newest = max(led, key=lambda row: row.tenure.epoch, default=None)
+    newest = max(led, key=lambda tenure: tenure.epoch, default=None)
     return FleetView(
         sources=tuple(h.node for h in fleet.sources if h.node in documents),
         sinks=tuple(h.node for h in fleet.sinks if h.node in documents),
-        newest=newest.tenure if newest is not None else None,
+        newest=newest,
         running=max(running, key=lambda tenure: tenure.epoch, default=None),
         next_epoch=next_epoch,
-        unacknowledged=(newest.tenure if newest is not None and newest.is_unacknowledged else None),
+        unacknowledged=newest if newest in unacknowledged else None,
         newest_epoch=newest_epoch,
         acknowledged_epoch=acknowledged_epoch,
+        has_other_routes=_has_other_routes(fleet, documents),
     )
 
 
-def _led(node: str, row: Mapping[str, Any], attached: Mapping[str, Any] | None) -> _Led:
-    is_attached = attached is not None and attached["epoch"] == row["epoch"]
-    state = row["state"]
-    return _Led(
-        Tenure(node, row["epoch"]), state == "running", state == "succeeded" and is_attached
-    )
+def _has_other_routes(fleet: Fleet, documents: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the fleet was planned again since this document of it was written."""
+    known = {route["number"]: route["nodes"] for route in fleet.routes}
+    rows = (row for document in documents.values() for row in document.get("routes", ()))
+    # A gateway of the previous release does not name the nodes.
+    return any("nodes" in row and row["nodes"] != known.get(row["number"]) for row in rows)
 
 
 def unended_transfers(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -48,10 +48,13 @@ class _Hop:
     limits_route: bool
 
 
-def achieved_rates(fleet: Fleet, rows: RouteRows, at_unix_s: float) -> tuple[EdgeMeasurement, ...]:
-    """The rates of the edges that were the bottleneck of their paths since the fleet came up.
+def achieved_rates(
+    fleet: Fleet, rows: RouteRows, at_unix_s: float, *, even_shared: bool = False
+) -> tuple[EdgeMeasurement, ...]:
+    """The rates of the edges that were the bottleneck of their paths while the rows were counted.
 
-    Without edges that share the limit of an instance with another one, by the plan.
+    Without edges that share the limit of an instance with another one, by the plan; `even_shared`
+    has these too.
     """
     by_edge: dict[tuple[str, str], list[_Hop]] = {}
     for hop in _hops(fleet, rows):
@@ -72,7 +75,7 @@ def achieved_rates(fleet: Fleet, rows: RouteRows, at_unix_s: float) -> tuple[Edg
             modelled_gbps=planned.get(edge),
         )
         for edge, hops in by_edge.items()
-        if _is_bottleneck(hops) and not _shares_an_instance(fleet.plan, edge)
+        if _is_bottleneck(hops) and (even_shared or not _shares_an_instance(fleet.plan, edge))
     )
 
 

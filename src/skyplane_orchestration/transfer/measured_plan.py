@@ -32,10 +32,14 @@ _ANY_USD_PER_GB: Final = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeCost:
-    """What a probe takes: of the time, and of the money that a job may cost."""
+    """What a probe takes: of the time, and of the money that a job may cost.
+
+    In mid-transfer, all that the job has taken so far, and the GB that it has moved with it.
+    """
 
     seconds: float = 0.0
     usd: float = 0.0
+    gb: float = 0.0
 
 
 def plan_measured(
@@ -92,7 +96,7 @@ def _planned(
 
 
 def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Objective:
-    """The objective for what the probe has left. Raises PlanInfeasible if that is nothing."""
+    """The objective for what is left of it. Raises PlanInfeasible if that is nothing."""
     volume_gb = plan.volume_gb or 0.0
     if isinstance(objective, Deadline):
         left_s = objective.seconds - spent.seconds
@@ -101,8 +105,9 @@ def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Obje
         if objective.max_cost_usd is not None:
             left_usd = objective.max_cost_usd - spent.usd
             return MaximizeThroughput(max_cost_usd=_positive(left_usd, "cost"))
-        share_usd = spent.usd / volume_gb if volume_gb else 0.0
-        left_usd = (objective.max_usd_per_gb or 0.0) - share_usd
+        left_usd = objective.max_usd_per_gb or 0.0
+        if volume_gb:
+            left_usd += (spent.gb * left_usd - spent.usd) / volume_gb
         return MaximizeThroughput(max_usd_per_gb=_positive(left_usd, "price"))
     return objective
 
@@ -117,7 +122,7 @@ def _policy_of(policy: Policy, plan: TransferPlan, spent: ProbeCost) -> Policy:
 
 def _positive(left: float, what: str) -> float:
     if left <= 0:
-        raise PlanInfeasible(f"a probe would use up the whole {what} that the job allows")
+        raise PlanInfeasible(f"nothing is left of the {what} that the job allows")
     return left
 
 

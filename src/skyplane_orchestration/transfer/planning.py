@@ -219,16 +219,11 @@ def _quota_after(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
     """
     cloud, kind = refused.region.partition(":")[0], refused.instance_type
     vcpus = grid.instance_type(cloud, kind).vcpus
+    name, series, most = f"the capacity for {kind}", kind, refused.instances * vcpus
     if refused.is_quota:
-        name = refused.quota or "a quota that is used up"
-        return RegionQuota(
-            refused.region,
-            name,
-            vcpus=(refused.instances + 1) * vcpus - 1,
-            series=refused.series,
-        )
-    name = f"the capacity for {kind}"
-    return RegionQuota(refused.region, name, vcpus=refused.instances * vcpus, series=kind)
+        name, series = refused.quota or "a quota that is used up", refused.series
+        most += vcpus - 1
+    return RegionQuota(refused.region, name, vcpus=most, series=series)
 
 
 def limits_of(job: TransferJob) -> Limits:

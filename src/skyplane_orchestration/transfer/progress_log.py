@@ -56,7 +56,10 @@ class ProgressMeter:
         self._samples: deque[tuple[float, int]] = deque()
 
     def measure(self, status: TransferStatus) -> Progress:
-        own = _own_bytes(status)
+        # Without parts that an earlier epoch has uploaded.
+        delivered = sum(status.delivered_bytes.values())
+        own = max(delivered, status.copied_bytes - status.copied_earlier_bytes)
+        own += status.moving_bytes
         total = max(status.size_bytes - status.skipped_bytes - status.failed_bytes, 0)
         done = min(own + status.copied_earlier_bytes, total)
         rate = self._rate(own, status)
@@ -75,13 +78,6 @@ class ProgressMeter:
         if now_s > first_s and status.is_running:
             return (own - first) / (now_s - first_s)
         return own / status.seconds if status.seconds > 0 else 0.0
-
-
-def _own_bytes(status: TransferStatus) -> int:
-    """Bytes of the status's epoch, without parts that an earlier epoch has uploaded."""
-    delivered = sum(status.delivered_bytes.values())
-    done = max(delivered, status.copied_bytes - status.copied_earlier_bytes)
-    return done + status.moving_bytes
 
 
 class ProgressLog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -36,17 +36,19 @@ def ensure_some_plan(
     Raises as `ensure`: LaunchRefused also says why no other plan takes the place of the last one.
     """
     ended: list[FleetInstance] = []
-    for count in range(1, MOST_PLANS_AGAIN + 1):
+    count = 0
+    while True:
+        count += 1
         try:
-            return _with(ended, ensure(plan))
+            fleet = ensure(plan)
+            # With the bill of refused ones.
+            return replace(fleet, instances=(*fleet.instances, *ended))
         except LaunchRefused as error:
+            if count > MOST_PLANS_AGAIN:
+                raise error.adding(f"{MOST_PLANS_AGAIN} plans before were refused too") from error
             following = _next_plan(plan, error, count, is_gone, plan_again)
             ended += _bill(plan, error)
             plan = replace(following, replaces=plan.replaces or plan.shape)
-    try:
-        return _with(ended, ensure(plan))
-    except LaunchRefused as error:
-        raise error.adding(f"{MOST_PLANS_AGAIN} plans before were refused too") from error
 
 
 def _bill(plan: TransferPlan, error: LaunchRefused) -> Iterator[FleetInstance]:
@@ -54,11 +56,6 @@ def _bill(plan: TransferPlan, error: LaunchRefused) -> Iterator[FleetInstance]:
     for one in error.ended:
         if isinstance(one, FleetInstance):
             yield replace(one, usd_per_hour=plan.instances[one.region].usd_per_hour)
-
-
-def _with(ended: Sequence[FleetInstance], fleet: Fleet) -> Fleet:
-    """The fleet, which also has the bill of refused ones."""
-    return replace(fleet, instances=(*fleet.instances, *ended))
 
 
 def _next_plan(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from skyplane_gateway.config import TransferState
 from skyplane_orchestration.errors import ObjectsFailed
@@ -31,6 +31,8 @@ from skyplane_orchestration.transfer.actual_cost import cost_of, edge_outcomes, 
 _REASON_BYTES: Final = 400
 _ERROR_BYTES: Final = 2000
 _LISTED_WARNINGS: Final = 10
+
+Listed = TypeVar("Listed", FailedObject, CopiedObject)
 
 
 def result_of(
@@ -112,76 +114,67 @@ def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
     )
 
 
-def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
-    return (
-        *_not_carried(job, status),
-        *archived_warnings(status.archived),
-        # The listings for the deletes show both ends.
-        *unmatched_warnings(
-            () if job.delete else status.unmatched_patterns, "at the source", rule_of(job)
-        ),
-        *_pinned_by_time(status),
-        *_server_side_refusal(status),
-    )
+def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:
+    if status.not_carried:
+        names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
+        lost = f"{counted(status.not_carried, 'object')} lost some metadata in the copy: {names}"
+        instead = "with strict_metadata (--strict-metadata) they fail instead"
+        instead = "files do not keep it" if job.destination.kind == "file" else instead
+        yield f"{lost}; a manifest names each object; {instead}"
+    yield from archived_warnings(status.archived)
+    # The listings for the deletes show both ends.
+    patterns = () if job.delete else status.unmatched_patterns
+    yield from unmatched_warnings(patterns, "at the source", rule_of(job))
+    if status.pinned_by_time:
+        yield (
+            f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')};"
+            " their versions were compared by time and size, so a change within the same second"
+            " that keeps the size would not be noticed"
+        )
+    if status.server_side_refusal:
+        yield (
+            "the store did not copy all objects itself, so the others passed through the gateways: "
+            f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
+            "does not ask it"
+        )
 
 
 def listed_failures(
     job: TransferJob, rows: Iterable[Mapping[str, Any]]
 ) -> tuple[FailedObject, ...]:
     """The first failures, as many as a result may list, with long reasons cut."""
-    listed: list[FailedObject] = []
-    bytes_left = MAX_LISTED_BYTES
-    for row in islice(rows, MAX_LISTED_FAILURES):
-        failure = FailedObject(
+    failures = (
+        FailedObject(
             source=job.source.url_of(row["source"]),
             destination=job.destination.url_of(row["destination"]),
             code=row["code"],
             reason=cut(row["reason"], _REASON_BYTES),
             attempts=row["attempts"],
         )
-        bytes_left -= len(json.dumps(asdict(failure)))
-        if bytes_left < 0:
-            break
-        listed.append(failure)
-    return tuple(listed)
+        for row in islice(rows, MAX_LISTED_FAILURES)
+    )
+    return tuple(_fitting(failures, MAX_LISTED_BYTES))
 
 
 def _largest(job: TransferJob, rows: Iterable[Mapping[str, Any]]) -> tuple[CopiedObject, ...]:
-    listed: list[CopiedObject] = []
-    bytes_left = MAX_LARGEST_BYTES
-    for row in rows:
-        copied = CopiedObject(
+    copied = (
+        CopiedObject(
             source=job.source.url_of(row["source"]),
             destination=job.destination.url_of(row["destination"]),
             size_bytes=row["bytes"],
         )
-        bytes_left -= len(json.dumps(asdict(copied)))
-        if bytes_left < 0:
-            break
-        listed.append(copied)
-    return tuple(listed)
-
-
-def _pinned_by_time(status: TransferStatus) -> tuple[str, ...]:
-    """A warning about objects whose version was compared by time and size, if any."""
-    if not status.pinned_by_time:
-        return ()
-    return (
-        f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')}; their "
-        "versions were compared by time and size, so a change within the same second that keeps "
-        "the size would not be noticed",
+        for row in rows
     )
+    return tuple(_fitting(copied, MAX_LARGEST_BYTES))
 
 
-def _server_side_refusal(status: TransferStatus) -> tuple[str, ...]:
-    """A warning about bytes that passed through gateways although the ends are in one store."""
-    if not status.server_side_refusal:
-        return ()
-    return (
-        "the store did not copy all objects itself, so the others passed through the gateways: "
-        f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
-        "does not ask it",
-    )
+def _fitting(found: Iterable[Listed], most_bytes: int) -> Iterator[Listed]:
+    """The first ones, as many as fit into so many bytes of JSON."""
+    for one in found:
+        most_bytes -= len(json.dumps(asdict(one)))
+        if most_bytes < 0:
+            return
+        yield one
 
 
 def archived_warnings(count: int) -> tuple[str, ...]:
@@ -191,20 +184,6 @@ def archived_warnings(count: int) -> tuple[str, ...]:
     return (
         f"not copied, because the source has archived them: {counted(count, 'object')}; a manifest "
         "names each object; restore them, then copy again",
-    )
-
-
-def _not_carried(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
-    """A warning about metadata that copies lack, if any."""
-    if not status.not_carried:
-        return ()
-    names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
-    lost = f"{counted(status.not_carried, 'object')} lost some metadata in the copy: {names}; a "
-    if job.destination.kind == "file":
-        return (f"{lost}manifest names each object; files do not keep it",)
-    return (
-        f"{lost}manifest names each object; with strict_metadata (--strict-metadata) they fail "
-        "instead",
     )
 
 

@@ -50,6 +50,7 @@ from skyplane_orchestration.recovery.failover_decisions import (
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.in_flight import InFlightPlanner, NextPlan
 from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.watched_transfer import WatchEnd
 
@@ -105,6 +106,7 @@ class Monitor:
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
         self._pauses = PollPauses(context.poll_s)
         self._renewal = RenewalSchedule(context.clock)
+        self._planner = InFlightPlanner(self)
         self._session = ExitStack()
 
     def __enter__(self) -> Monitor:
@@ -222,13 +224,47 @@ class Monitor:
             if self._exceeded is not None and not self._stop(self._exceeded):
                 return Silent("it does not answer")
             self._renew_credentials()
+            if self._exceeded is None:
+                found = self._planner.look(self._status)
+                return event if found is None else self._move(found)
         return event
+
+    def _move(self, found: NextPlan) -> Event:
+        """Stop the lead at its journal, and give the fleet the routes of another plan."""
+        try:
+            self.control.stop(self.submitted, found.reason, goes_on=True)
+            status = self.control.status(self.submitted)
+        except GatewayUnreachable as error:
+            return Silent(error.message)
+        # What arrived since the last poll is paid too.
+        self.budget.record(self.fleet, status)
+        if status.is_running or _code_of(status) not in (StaleEpoch.code, Stopped.code):
+            return Answered(status.epoch, has_progress=True)  # It has just ended by itself.
+        try:
+            self._use(self._moved(found))
+        except SkyplaneError as error:
+            return Broken(f"the fleet could not get its routes: {error.message}")
+        return Displaced(found.reason, has_other_plan=True)
+
+    def _moved(self, found: NextPlan) -> Fleet:
+        """The fleet with the next plan, or as it was. Raises as `Provisioner.ensure`."""
+        fleets = self.context.fleets
+        try:
+            fleet = fleets.rebuild(found.fleet)
+        except SkyplaneError as error:
+            log.warning("the plan stays, since the fleet did not take another: %s", error.message)
+            return fleets.restore(self.fleet)
+        log.warning("transfer %s: %s", self.submitted.transfer_key, found.reason)
+        self.warnings.append(found.reason)
+        return fleet
 
     def _ask(self, wait_s: float = 0.0) -> Event | None:
         """The lead's answer after up to `wait_s`; None when the transfer has ended."""
         if self._failover.tenure != Tenure(self.submitted.lead, self.submitted.epoch):
             self._lead_changed(self._failover.tenure)
-        self._exceeded = self._exceeded or self._overdue()
+        stop_at = self.context.stop_at
+        if stop_at is not None and self.context.clock.wall() >= stop_at.unix_s:
+            self._exceeded = self._exceeded or Stopped(stop_at.reason)
         try:
             status = self.control.status(self.submitted, wait_s=wait_s)
         except (GatewayDraining, UnknownTransfer) as error:
@@ -249,13 +285,8 @@ class Monitor:
         if not status.is_running:
             return None
         self._exceeded = self._exceeded or self.budget.exceeded()
-        return Answered(status.epoch, _has_progress(status))
-
-    def _overdue(self) -> Stopped | None:
-        stop_at = self.context.stop_at
-        if stop_at is None or self.context.clock.wall() < stop_at.unix_s:
-            return None
-        return Stopped(stop_at.reason)
+        ended = status.copied + status.skipped + status.failed
+        return Answered(status.epoch, any((ended, *status.delivered_bytes.values())))
 
     def _renew_credentials(self) -> None:
         epoch = self.submitted.epoch
@@ -297,24 +328,33 @@ class Monitor:
     def _restore(self) -> Event:
         log.warning("fleet %s is broken; bringing it up again", self.fleet.key)
         try:
-            self.fleet = self.context.fleets.restore(self.fleet)
+            self._use(self._restored())
         except SkyplaneError as error:
             return RestoreFailed(error.message)
-        self._session.close()
-        self.control = self._session.enter_context(self.context.fleets.control(self.fleet))
-        self.warnings.append("the fleet was broken and was brought up again")
-        if self._on_submitted is not None:
-            self._on_submitted(self.fleet, self.submitted)
         return FleetRestored()
+
+    def _restored(self) -> Fleet:
+        """The fleet as it was, or without the regions that do not come back."""
+        try:
+            fleet = self.context.fleets.restore(self.fleet)
+        except SkyplaneError as error:
+            found = self._planner.without_lost(self._status, error.message)
+            if found is None:
+                raise
+            return self._moved(found)
+        self.warnings.append("the fleet was broken and was brought up again")
+        return fleet
+
+    def _use(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self._session.close()
+        self.control = self._session.enter_context(self.context.fleets.control(fleet))
+        if self._on_submitted is not None:
+            self._on_submitted(fleet, self.submitted)
 
 
 def _code_of(status: TransferStatus) -> str | None:
     return (status.error or {}).get("code")
-
-
-def _has_progress(status: TransferStatus) -> bool:
-    ended = (status.copied, status.skipped, status.failed)
-    return any(ended) or any(status.delivered_bytes.values())
 
 
 class RenewalSchedule:

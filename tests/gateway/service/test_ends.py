@@ -216,7 +216,11 @@ async def test_a_poll_that_waits_hears_that_its_lead_leaves(fleet_of: Any, gate:
 # A stopped transfer keeps what a resume needs.
 
 
-async def test_the_next_epoch_resumes_a_stopped_transfer(fleet_of: Any, gate: Any) -> None:
+@pytest.mark.parametrize(("goes_on", "code"), [(False, "stopped"), (True, "stale-epoch")])
+async def test_the_next_epoch_resumes_a_stopped_transfer(
+    fleet_of: Any, gate: Any, goes_on: bool, code: str
+) -> None:
+    """Where it goes on, others that follow it await the next epoch."""
     bodies = {f"o{number}": bytes([number]) * (5 * MIB) for number in range(4)}
 
     source, destination = buckets(bodies)
@@ -225,15 +229,17 @@ async def test_the_next_epoch_resumes_a_stopped_transfer(fleet_of: Any, gate: An
         await fleet.begin(KEY, spec)
         await fleet.until(lambda: gate.waiting > 0)
         client = fleet.client("a")
-        stopping = asyncio.create_task(asyncio.to_thread(client.stop, KEY, "it is too dear"))
+        stopping = asyncio.create_task(
+            asyncio.to_thread(client.stop, KEY, "it is too dear", goes_on=goes_on)
+        )
         await fleet.until(lambda: fleet.service("a").leads.transfer(KEY)._stop_reason is not None)
         gate.open()
         await stopping
         status = await fleet.ended(KEY)
         assert status["state"] == "failed"
-        assert status["error"]["code"] == "stopped"
+        assert status["error"]["code"] == code
         assert status["error"]["message"] == "it is too dear"
-        assert not status["error"]["is_permanent"]
+        assert status["error"]["is_permanent"] is goes_on
         assert status["open_uploads"] == []
         kept = uploads(destination)
         assert kept != []
