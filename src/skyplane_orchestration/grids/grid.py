@@ -242,7 +242,7 @@ class Grid:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return tuple(region.tag for region in self.regions)
+        return tuple(self.index)
 
     def is_on_request(self, tag: str) -> bool:
         """Whether an account may lack the region: not every account has it, nobody has measured it,

@@ -301,20 +301,6 @@ def storage_write(problem: PlanProblem) -> RowBlock:
     return _block(STORAGE_WRITE, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
 
 
-def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:
-    """-sum_k N_k <= -least_v at source and sink: a cut that every integer N satisfies
-
-    `least` (V,) is a lower bound on the instances of a region at the goal.
-    """
-    row = np.full(problem.region_count, -1, dtype=np.int64)
-    row[[problem.src, problem.dst]] = 0, 1
-    option = np.flatnonzero(row[problem.option_region] >= 0)
-    column = columns_of(problem).instances.start + option
-    entries = (row[problem.option_region[option]], column, -np.ones(len(option)))
-    upper = -least[[problem.src, problem.dst]]
-    return RowBlock("end_instances", entries, np.full(2, -np.inf), upper, columns_of(problem).count)
-
-
 def limit_cost(problem: PlanProblem, price: Mapping[str, Floats]) -> Floats:
     """(E,) the shadow cost of the limits that a Gbit over each edge uses.
 

@@ -32,6 +32,7 @@ from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
 from skyplane_orchestration.planner.total_bounds import (
     bill_row,
     bound_on_total,
+    least_bill,
     priced_at,
     rate_with_others,
 )
@@ -165,33 +166,40 @@ def least_total(
 
     bound = request.total_usd(at_goal.bound)
     best = candidate_from(request, at_goal.solution, wait_s)
-    if not _is_near(usd(best), bound):
-        bound = max(bound, bound_on_total(request, problem, wait_s, usd(best)))
-    if _is_near(usd(best), bound):
-        return BoundedCandidate(best, min(usd(best), bound) + waiting_usd)
-    # At the rate that the program of the total finds, the overhead is known.
-    searched = on_regions_of(problem, at_goal)
-    most = request.usd_per_gbit(usd(best)) * (1 + _ROOM)
-    bill = Bill(request.volume_gbit, wait_s, most, least_s=request.object_bound().seconds)
-    below = _rates_below(request, searched, usd(best), wait_s)
-    try:
-        found = best_rate(below, bill, "least")
-    except SolverFailed:
-        found = None
-    if found is not None:
+    parts = [on_regions_of(problem, at_goal)]
+    if parts[0].region_count < problem.region_count:
+        # Mostly no further relay pays, which is soon proven.
+        used = np.isin(problem.tags, list(best.overlay.instances))
+        parts.insert(0, problem.with_regions(used))
+    for part in parts:
+        if _is_near(usd(best), bound):
+            break
+        # At the rate that the program of the total finds, the overhead is known.
+        most = request.usd_per_gbit(usd(best)) * (1 + _ROOM)
+        bill = Bill(request.volume_gbit, wait_s, most, least_s=request.object_bound().seconds)
+        try:
+            found = best_rate(_rates_below(request, part, usd(best), wait_s), bill, "least")
+        except SolverFailed:
+            found = None
+        if found is None:
+            continue
         rate = max(found.gbps, problem.goal_gbps)
-        at_rate = priced_at(request, problem.with_goal(rate, rate), rate, wait_s)
-        cheapest_there = cheapest(at_rate, exactly=True)
-        if cheapest_there is not None:
-            candidate = candidate_from(request, cheapest_there.solution, wait_s)
-            best = min(best, candidate, key=usd)
+        at_rate = cheapest(
+            priced_at(request, part.with_goal(rate, rate), rate, wait_s), exactly=True
+        )
+        if at_rate is not None:
+            best = min(best, candidate_from(request, at_rate.solution, wait_s), key=usd)
         proven = request.total_usd(found.bound)
-        if searched.region_count < problem.region_count:
+        if part.region_count < problem.region_count:
             least = usd(best) * (1 - _NEAR_BELOW)
-            known = np.isin(problem.tags, searched.tags)
+            known = np.isin(problem.tags, part.tags)
             affordable = _is_affordable_with_others(request, problem, least, wait_s, known)
             proven = 0.0 if affordable else min(proven, least)
         bound = max(bound, proven)
+        if proven:
+            break
+    else:
+        bound = max(bound, bound_on_total(request, problem, wait_s, usd(best)))
     return BoundedCandidate(best, min(usd(best), bound) + waiting_usd)
 
 
@@ -203,6 +211,9 @@ def _is_affordable_with_others(
     cheaper = _rates_below(request, problem, usd, wait_s)
     if total <= 0 or cheaper.goal_gbps >= cheaper.most_gbps:
         return total > 0
+    least = least_bill(request, cheaper, total, wait_s)
+    if least is None or not least.is_affordable:
+        return False
     fastest = relaxed_fastest(cheaper, bill_row(request, cheaper, total, wait_s))
     if fastest is None:
         return False

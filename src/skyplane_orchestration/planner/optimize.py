@@ -196,6 +196,8 @@ def _notes_on_request(
     request: PlanRequest, problem: PlanProblem, policy: Policy, found: TransferPlan
 ) -> Iterator[str]:
     """A note on regions that an account may lack, where relaying there pays by a relaxation."""
+    import numpy as np
+
     from skyplane_orchestration.planner.formulation import cost_per_second
     from skyplane_orchestration.planner.problem import build_problem, may_relay
     from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
@@ -213,19 +215,25 @@ def _notes_on_request(
         goal_gbps=rate,
         limits=request.limits,
         policy=replace(policy, allow_regions=("*:*",)),
+    ).with_goal(rate, rate)
+    known = np.isin(every.tags, problem.tags)
+    used = np.isin(every.tags, list(found.instances))
+    # Those of the plan and those on request mostly show that there is nothing to say.
+    tags: list[str] = []
+    for regions, more in ((used, used | ~known), (known, known | ~known)):
+        parts = every.with_regions(regions), every.with_regions(more)
+        least, lower = (relax(part, cost_per_second(part)) for part in parts)
+        if least is None or lower is None:
+            return
+        saved = 1 - lower.objective / (least.objective or 1.0)
+        if saved <= _WORTH_A_NOTE:
+            return
+        heads = parts[1].head[lower.flow_gbps > FLOW_TOLERANCE].tolist()
+        tags = sorted({parts[1].tags[region] for region in heads} - set(problem.tags))
+    yield (
+        f"relays in {', '.join(tags)} would lower the price of this rate by up to {saved:.0%};"
+        " not every account has them: allow them by name where yours does"
     )
-    known = relax(problem.with_goal(rate, rate), cost_per_second(problem))
-    more = relax(every.with_goal(rate, rate), cost_per_second(every))
-    if known is None or more is None:
-        return
-    saved = 1 - more.objective / (known.objective or 1.0)
-    used = every.head[more.flow_gbps > FLOW_TOLERANCE].tolist()
-    tags = sorted({every.tags[region] for region in used} - set(problem.tags))
-    if tags and saved > _WORTH_A_NOTE:
-        yield (
-            f"relays in {', '.join(tags)} would lower the price of this rate by up to {saved:.0%};"
-            " not every account has them: allow them by name where yours does"
-        )
 
 
 def checked_plan(

@@ -27,7 +27,6 @@ from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
     cost_per_second,
-    end_instances,
     inequality_row,
 )
 from skyplane_orchestration.planner.pricing import instance_billing
@@ -38,6 +37,7 @@ from skyplane_orchestration.planner.search.regions import (
     least_instances,
     least_of,
     restricted_regions,
+    whole_ends,
 )
 from skyplane_orchestration.planner.search.restricted import CEILING_SLACK_GBPS
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
@@ -128,8 +128,8 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
         boot += _least_price(problem, end) * least[end] * (factor[end] - 1) / low
         factor[end] = 1.0
     at_low = problem.with_goal(low, low).with_overhead(factor[problem.option_region])
-    cut = end_instances(at_low, least * low / problem.most_gbps)
-    relaxed = relax(at_low, cost_per_second(at_low), extra=[cut])
+    cuts = whole_ends(at_low, low / problem.most_gbps)
+    relaxed = relax(at_low, cost_per_second(at_low), extra=cuts)
     if relaxed is None:
         return None
     # Time costs least at the highest rate.
@@ -336,8 +336,7 @@ def least_bill(
 ) -> LeastBill | None:
     """The least bill above a ceiling from the goal up, both ends whole; None when infeasible."""
     cost, most = _bill(request, problem, usd_per_gbit, wait_s)
-    whole_ends = end_instances(problem, least_instances(problem))
-    relaxed = relax(problem, cost, extra=[whole_ends, *rows])
+    relaxed = relax(problem, cost, extra=[*whole_ends(problem), *rows])
     if relaxed is None:
         return None
     left = most - relaxed.objective

@@ -21,11 +21,10 @@ from skyplane_orchestration.planner.formulation import (
     columns_of,
     cost_ceiling,
     cost_per_second,
-    end_instances,
     policy_rows,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
+from skyplane_orchestration.planner.search.regions import restricted_regions, whole_ends
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
     DINKELBACH_STEPS,
@@ -53,7 +52,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     relaxation at the goal bounds every rate. None when no plan reaches the goal.
     """
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    cuts = [end_instances(at_goal, least_instances(at_goal))] if exactly else []
+    cuts = whole_ends(at_goal) if exactly else []
     relaxed = relax(at_goal, cost_per_second(at_goal), extra=cuts)
     if relaxed is None:
         return None
@@ -145,9 +144,8 @@ def relaxed_fastest(problem: PlanProblem, *rows: RowBlock) -> tuple[float, Mask]
 
     Both ends have the whole instances that the goal needs. None when infeasible.
     """
-    whole_ends = end_instances(problem, least_instances(problem))
     objective = throughput_objective(problem, _BOUND_HOP_WEIGHT)
-    relaxed = relax(problem, objective, extra=[*rows, whole_ends])
+    relaxed = relax(problem, objective, extra=[*rows, *whole_ends(problem)])
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE * (1 + SAME_RATE):
         return None
     bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.planner.formulation import RowBlock, columns_of, inequality_row
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.shortest_paths import (
     edge_matrix,
@@ -23,22 +24,54 @@ _SAME = 1e-9
 
 
 def least_instances(problem: PlanProblem) -> Floats:
-    """(V,) a lower bound on the instances of the source and the destinations at the goal.
+    """(V,) a lower bound on the instances of the source and the destinations at the goal."""
+    least, needed = np.zeros(problem.region_count), _needed(problem)
+    for end in problem.ends:
+        own = needed[(problem.option_region == end) & (needed > 0)]
+        least[end] = own.min(initial=np.inf) if len(own) else 0.0
+    return least
+
+
+def _needed(problem: PlanProblem) -> Floats:
+    """(K,) the least instances of an option of an end at the goal; 0 for what cannot send at all.
 
     No instance of the source sends more than its egress limit, or more than its connections carry
     on its best edge. The same holds for a destination.
     """
-    least = np.zeros(problem.region_count)
+    most = np.zeros(problem.option_count)
     for region, ends, limit in (
         (problem.src, problem.tail, problem.egress_gbps),
         *((end, problem.head, problem.ingress_gbps) for end in problem.destinations),
     ):
         best = problem.gbps_per_connection[ends == region].max(initial=0.0)
         here = problem.option_region == region
-        most = np.minimum(limit, best * problem.connection_limit)[here].max(initial=0.0)
-        if most > 0:
-            least[region] = np.ceil(problem.goal_gbps / most - _SAME)
-    return least
+        most[here] = np.minimum(limit, best * problem.connection_limit)[here]
+    sends = most > 0
+    return np.ceil(np.divide(problem.goal_gbps, most, where=sends, out=np.zeros_like(most)) - _SAME)
+
+
+def whole_ends(problem: PlanProblem, share: float = 1.0) -> list[RowBlock]:
+    """-sum_k N_k <= -least and -sum_k price_k * N_k <= -least price, at source and sink
+
+    Cuts that every integer N of one type in a region satisfies at the goal. Prices are shares of
+    the least price.
+
+    Args:
+        share: of the cuts, for plans that are scaled to the goal from a higher rate.
+    """
+    needed, least, rows = _needed(problem), least_instances(problem), []
+    for end in (problem.src, problem.dst):
+        here = problem.option_region == end
+        able = here & (needed > 0) & (needed <= problem.quota)
+        price = float((problem.usd_per_s * needed)[able].min(initial=np.inf))
+        cuts = [("least instances", np.ones(len(here)), float(least[end]))]
+        if 0.0 < price < np.inf:
+            cuts.append(("least price", problem.usd_per_s / price, 1.0))
+        for name, weight, most in cuts:
+            coefficients = np.zeros(columns_of(problem).count)
+            coefficients[columns_of(problem).instances] = -weight * here
+            rows.append(inequality_row(f"{name} {problem.tags[end]}", coefficients, -share * most))
+    return rows
 
 
 def restricted_regions(problem: PlanProblem, relaxed: Relaxation) -> Mask:
