@@ -10,13 +10,12 @@ from example_dags.demo_support.estimate import estimate, planned_times
 from skyplane_orchestration.model.plan import TransferPlan
 from strict_clouds.bill import Bill
 
-#: Item of a bill -> item of a result.
+#: Items of a bill that a result states as other ones -> their name there.
+_OTHERS: Final = {"addresses": "public IPv4 addresses", "disks": "disks"}
 _STATED: Final = {
     "egress": "egress_usd",
     "instances": "instance_usd",
     "requests": "request_usd",
-    "addresses": "",
-    "disks": "",
 }
 
 
@@ -25,9 +24,9 @@ def cost_lines(plan: TransferPlan, result: Mapping[str, Any], bill: Bill) -> Ite
     planned, stated = estimate(plan, planned_times(plan)), result["cost"]
     yield f"{'cost in USD':<12} {'estimated':>9} {'stated':>9} {'billed':>9}"
     for item, billed in bill.by_item().items():
-        name = _STATED[item]
-        own = f"{planned[item]:9.5f} {stated[name]:9.5f}" if name else f"{'-':>9} {'-':>9}"
-        yield f"{item:<12} {own} {billed:9.5f}"
+        other = stated["other_usd"].get(_OTHERS.get(item, ""), 0.0)
+        own = stated[_STATED[item]] if item in _STATED else other
+        yield f"{item:<12} {planned[item]:9.5f} {own:9.5f} {billed:9.5f}"
     totals = f"{plan.cost.total_usd:9.5f} {stated['total_usd']:9.5f} {bill.total_usd:9.5f}"
     yield f"{'total':<12} {totals}"
     of_plan, of_run = deviations(plan, result, bill)

@@ -39,7 +39,8 @@ def result_lines(plan: TransferPlan, result: TransferResult) -> Iterator[str]:
     cost = result.cost
     yield (
         f"  planned cost {cost.total_usd:.4f} USD: egress {cost.egress_usd:.4f}, "
-        f"instances {cost.instance_usd:.4f}, requests {cost.request_usd:.4f}"
+        f"instances {cost.instance_usd:.4f}, requests {cost.request_usd:.4f}, "
+        f"other items {sum(cost.other_usd.values()):.4f}"
     )
     yield f"  {'edge':<40} {'planned':>17} {'achieved':>17}"
     for edge in result.edges:

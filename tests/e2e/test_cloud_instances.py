@@ -55,5 +55,11 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     cost = report["cost"]
     assert cost["instance_usd"] == pytest.approx(bill.machines_usd, rel=0.03)
     assert cost["egress_usd"] == pytest.approx(bill.egress_usd, rel=0.03)
+    # The plan counts a minute of addresses and disks at least, as of the instances.
+    lived_s = sum((one.ended_unix_s or 0.0) - one.began_unix_s for one in ec2.usage.machines())
+    longer = sum(line.billed_s for line in bill.machines) / lived_s
+    others = cost["other_usd"]
+    assert others["public IPv4 addresses"] == pytest.approx(bill.addresses_usd * longer, rel=0.03)
+    assert others["disks"] == pytest.approx(bill.disks_usd * longer, rel=0.03)
     assert not [machine for machine in world.machines if machine.is_running]
     assert not any(ec2.leftovers().values())

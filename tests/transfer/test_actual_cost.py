@@ -9,9 +9,9 @@ from tests.transfer import samples
 
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
-from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.model.plan import InstanceGroup, PlanCost
 from skyplane_orchestration.model.result import CostOutcome, TransferResult, TryOutcome
-from skyplane_orchestration.transfer.actual_cost import cost_of, own_costs
+from skyplane_orchestration.transfer.actual_cost import cost_of, own_costs, with_other_items
 
 PLAN = replace(samples.PLAN, instances={samples.A: InstanceGroup("c7gn.large", 1, 36.0)})
 LOCAL = samples.fleet_of("ab", plan=PLAN, provision_s=20.0)
@@ -49,6 +49,52 @@ def test_requests_follow_the_copied_objects() -> None:
     done = [(RENTED, ended(1.0, copied)) for copied in (10, 0, 5)]
     requests = [one.cost.request_usd for one in own_costs(done)]
     assert requests == pytest.approx([2.0, 0.0, 1.0])
+
+
+#: 10 GB for 2 USD of egress, instances for 1 USD with boot and minimum, requests for 4 USD.
+ITEMS = {"packet headers": 0.2, "retrieval": 5.0, "key requests": 3.0, "disks": 0.5}
+BILLED = replace(
+    PLAN,
+    volume_gb=10.0,
+    transfer_s=80.0,
+    cost=PlanCost(2.0, 0.5, 4.0, 15.7, 0.3, 0.25, 0.25, ITEMS),
+)
+
+
+@pytest.mark.parametrize(
+    ("spent", "copied_gb", "items"),
+    [
+        (CostOutcome(0.0, 0.0, 0.0), 0, [0.0, 0.0, 0.0, 0.0]),
+        # As planned.
+        (CostOutcome(2.0, 1.0, 4.0), 10, [0.2, 5.0, 3.0, 0.5]),
+        # Half of the bytes, in twice the time.
+        (CostOutcome(1.0, 2.0, 4.0), 5, [0.1, 2.5, 3.0, 1.0]),
+        # The instances came up, and nothing moved.
+        (CostOutcome(0.0, 0.25, 0.0), 0, [0.0, 0.0, 0.0, 0.125]),
+    ],
+)
+def test_other_items_follow_what_they_are_billed_by(
+    spent: CostOutcome, copied_gb: int, items: list[float]
+) -> None:
+    cost = with_other_items(spent, BILLED, copied_gb * samples.GB)
+    assert list(cost.other_usd.values()) == pytest.approx(items)
+    assert cost.total_usd == pytest.approx(spent.total_usd + sum(items))
+    assert with_other_items(cost, BILLED, copied_gb * samples.GB) == cost, "counted once"
+
+
+def test_a_plan_without_a_price_of_instances_has_none_of_the_hour() -> None:
+    free = replace(BILLED, cost=replace(BILLED.cost, instance_usd=0.0, boot_usd=0.0))
+    free = replace(free, cost=replace(free.cost, minimum_billing_usd=0.0))
+    assert with_other_items(CostOutcome(2.0, 0.0, 0.0), free, 0).other_usd["disks"] == 0.0
+
+
+def test_transfers_on_one_fleet_share_the_other_items() -> None:
+    fleet = replace(RENTED, plan=BILLED)
+    done = [(fleet, replace(ended(usd), copied_bytes=size)) for usd, size in ((1.0, 4), (3.0, 6))]
+    found = [one.cost.other_usd for one in own_costs(done)]
+    assert [one["disks"] for one in found] == pytest.approx([0.5, 1.0])
+    assert [one["key requests"] for one in found] == pytest.approx([1.125, 1.125])
+    assert [one["retrieval"] for one in found] == pytest.approx([2e-9, 3e-9])
 
 
 def test_one_transfer_keeps_its_cost() -> None:

@@ -23,7 +23,8 @@ from skyplane_orchestration.transfer.results import result_of
 #: 0.36 USD per hour are 0.0001 USD per second, of which there are three.
 PLAN = replace(
     samples.PLAN,
-    cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
+    volume_gb=10.0,
+    cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11, other_usd={"packet headers": 0.04, "disks": 0.02}),
     instances={A: InstanceGroup("x", 1, 0.36), R: InstanceGroup("y", 2, 0.36)},
     edges=(
         PlanEdge(A, B, 1.0, 64, 5.0, 0.09),
@@ -65,6 +66,11 @@ def test_every_hop_every_instance_and_the_requests_once() -> None:
     budget.record(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
     assert budget.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
     assert budget.cost.request_usd == 0.05
+    headers, disks = budget.cost.other_usd["packet headers"], budget.cost.other_usd["disks"]
+    assert headers == pytest.approx(0.04 * budget.cost.egress_usd / 1.0)
+    assert disks == pytest.approx(0.02 * budget.cost.instance_usd / 0.1)
+    items = (budget.cost.egress_usd, budget.cost.instance_usd, 0.05, headers, disks)
+    assert budget.cost.total_usd == pytest.approx(sum(items)), "the limit is on all items"
 
 
 def test_a_fleet_that_was_planned_again_pays_for_the_edges_it_left() -> None:
@@ -224,6 +230,8 @@ def test_a_second_try_pays_from_its_beginning_and_the_total_from_the_launch() ->
     ended = budget.after_teardown(result)
     assert ended.this_try.cost.instance_usd == pytest.approx(0.0001 * (40 + 40))
     assert ended.cost.instance_usd == pytest.approx(0.0001 * (1040 + 1040 + 300))
+    for cost in (result.cost, ended.cost, ended.this_try.cost):
+        assert cost.other_usd["disks"] == pytest.approx(0.2 * cost.instance_usd)
 
 
 @given(

@@ -68,6 +68,7 @@ def materialization_metadata(
         "skyplane/throughput_gbps": result.goodput_gbps,
         "skyplane/planned_egress_cost_usd": result.cost.egress_usd,
         "skyplane/planned_vm_cost_usd": result.cost.instance_usd,
+        "skyplane/planned_other_cost_usd": sum(result.cost.other_usd.values()),
         "skyplane/planned_cost_usd": result.cost.total_usd,
     }
     found |= _tables(plan, result)

@@ -76,15 +76,18 @@ class CostOutcome:
         instance_usd: of each instance of a cloud from its launch, its cloud's minimum included.
             Gateways on other machines count as if they were such instances, without a minimum.
         request_usd: of the plan, once an object was copied.
+        other_usd: the further items of the plan (`PlanCost.other_usd`), as far as they came up.
     """
 
     egress_usd: float
     instance_usd: float
     request_usd: float
+    other_usd: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def total_usd(self) -> float:
-        return self.egress_usd + self.instance_usd + self.request_usd
+        others = sum(self.other_usd.values())
+        return self.egress_usd + self.instance_usd + self.request_usd + others
 
 
 NO_COST: Final = CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0)

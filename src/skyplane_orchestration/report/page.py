@@ -223,6 +223,10 @@ def _cost(result: TransferResult) -> Html:
         ["egress", usd(whole.egress_usd), usd(own.egress_usd)],
         ["instances", usd(whole.instance_usd), usd(own.instance_usd)],
         ["requests", usd(whole.request_usd), usd(own.request_usd)],
+        *(
+            [item, usd(sum_), usd(own.other_usd.get(item))]
+            for item, sum_ in whole.other_usd.items()
+        ),
         ["total", usd(whole.total_usd), usd(own.total_usd)],
         ["planned total", usd(result.estimated_usd), ""],
     ]

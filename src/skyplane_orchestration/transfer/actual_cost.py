@@ -84,12 +84,37 @@ def cost_of(fleet: Fleet, status: TransferStatus, *, is_first: bool) -> CostOutc
     probes_usd = probe_usd(fleet) if is_first else 0.0
     edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
-    return CostOutcome(
+    cost = CostOutcome(
         egress_usd=probes_usd
         + sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
         instance_usd=usd_per_s(fleet.plan) * (status.seconds + up_s),
         request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
     )
+    return with_other_items(cost, plan, status.copied_bytes - status.copied_earlier_bytes)
+
+
+def with_other_items(cost: CostOutcome, plan: TransferPlan, copied_bytes: int) -> CostOutcome:
+    """The cost with the other items of a plan, which has none without a volume.
+
+    Packet headers follow the egress, retrieval the copied bytes, and key requests the requests.
+    The rest is billed by the hour and follows the instances.
+    """
+    from skyplane_orchestration.planner.pricing.other_items import HEADERS, KEYS, RETRIEVAL
+
+    planned = plan.cost
+    hours = (planned.instance_usd, planned.boot_usd, planned.minimum_billing_usd)
+    by_hour = _share(cost.instance_usd, sum(usd or 0.0 for usd in hours))
+    shares = {
+        HEADERS: _share(cost.egress_usd, planned.egress_usd),
+        RETRIEVAL: _share(bytes_to_gb(copied_bytes), plan.volume_gb),
+        KEYS: _share(cost.request_usd, planned.request_usd),
+    }
+    items = {item: usd * shares.get(item, by_hour) for item, usd in planned.other_usd.items()}
+    return replace(cost, other_usd=items)
+
+
+def _share(actual: float, planned: float | None) -> float:
+    return actual / planned if planned else 0.0
 
 
 def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResult]:
@@ -111,8 +136,10 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
         # The first transfer pays for the probe.
         probes_usd = probe_usd(fleet) if fleet.key in paid_usd else 0.0
         own, own_try = (
-            _own_cost(cost, before_usd, share, probes_usd)
-            for cost in (result.cost, result.this_try.cost)
+            with_other_items(
+                _own_cost(one.cost, before_usd, share, probes_usd), fleet.plan, one.copied_bytes
+            )
+            for one in (result, result.this_try)
         )
         this_try = replace(result.this_try, cost=own_try)
         made.append(replace(result, cost=own, this_try=this_try))

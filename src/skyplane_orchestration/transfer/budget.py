@@ -1,7 +1,8 @@
 """What a transfer has cost so far, the limit on it, and the totals over all tries.
 
 Costs are computed at the plan's prices: bytes that leads report as delivered, on every hop;
-instances of clouds from their launch to now; the plan's request cost once an object was copied.
+instances of clouds from their launch to now; the plan's request cost once an object was copied;
+the plan's other items with what they follow (`with_other_items`).
 Bytes that were sent twice are in no report and so not in the sum. Gateways without instances count
 for the time in which they came up, and in which a lead worked.
 """
@@ -15,13 +16,20 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult, TryOutcome
+from skyplane_orchestration.model.result import (
+    NO_COST,
+    CostOutcome,
+    EdgeOutcome,
+    TransferResult,
+    TryOutcome,
+)
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.actual_cost import (
     cost_of,
     earlier_cost,
     edge_outcomes,
     rate_gbps,
+    with_other_items,
 )
 from skyplane_orchestration.transfer.instance_meter import InstanceMeter
 
@@ -68,13 +76,20 @@ class Budget:
     @property
     def cost(self) -> CostOutcome:
         """The cost of all epochs of this try."""
+        if self._fleet is None:
+            return NO_COST
         rows = [epoch.cost for epoch in self._epochs.values()]
-        return CostOutcome(
+        cost = CostOutcome(
             egress_usd=sum(row.egress_usd for row in rows),
             instance_usd=self._own_instances_usd(),
             # Each has the plan's sum for the whole job.
-            request_usd=max((row.request_usd for row in rows), default=0.0),
+            request_usd=max(row.request_usd for row in rows),
         )
+        return with_other_items(cost, self._fleet.plan, self._own_bytes())
+
+    def _own_bytes(self) -> int:
+        rows = [epoch.status for epoch in self._epochs.values()]
+        return sum(row.copied_bytes - row.copied_earlier_bytes for row in rows)
 
     def _own_instances_usd(self) -> float:
         """Instances in this try: from its beginning, where an earlier try has paid before."""
@@ -109,16 +124,17 @@ class Budget:
         )
         # Earlier bytes have no rate where their time is not known.
         size = result.copied_bytes if before.seconds else own.copied_bytes
+        cost = CostOutcome(
+            egress_usd=own.cost.egress_usd + before_cost.egress_usd,
+            instance_usd=self._instances_usd(own.cost, before_cost),
+            request_usd=own.cost.request_usd,
+        )
         return replace(
             result,
             seconds=seconds,
             goodput_gbps=rate_gbps(size, seconds),
             edges=self._edges(result.edges, seconds),
-            cost=CostOutcome(
-                egress_usd=own.cost.egress_usd + before_cost.egress_usd,
-                instance_usd=self._instances_usd(own.cost, before_cost),
-                request_usd=own.cost.request_usd,
-            ),
+            cost=with_other_items(cost, self._fleet.plan, result.copied_bytes),
             this_try=own,
             warnings=(*result.warnings, warning) if unknown_bytes else result.warnings,
         )
@@ -132,14 +148,18 @@ class Budget:
         """The result, with the cost of its instances until now."""
         if self._fleet is None or not self._fleet.instances:
             return result
-        own = replace(result.this_try.cost, instance_usd=self._own_instances_usd())
+        own = self.cost
         before_cost, _ = earlier_cost(self._fleet, self._before)
         cost = replace(result.cost, instance_usd=self._instances_usd(own, before_cost))
-        return replace(result, cost=cost, this_try=replace(result.this_try, cost=own))
+        return replace(
+            result,
+            cost=with_other_items(cost, self._fleet.plan, result.copied_bytes),
+            this_try=replace(result.this_try, cost=own),
+        )
 
     def _this_try(self) -> TryOutcome:
         rows = [epoch.status for epoch in self._epochs.values()]
-        size = sum(row.copied_bytes - row.copied_earlier_bytes for row in rows)
+        size = self._own_bytes()
         seconds = sum(row.seconds for row in rows)
         return TryOutcome(
             copied=sum(row.copied - row.copied_earlier for row in rows),

@@ -28,7 +28,7 @@ from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import NotRestored, SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.model.result import NO_COST, TransferResult
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
@@ -138,7 +138,7 @@ def result_if_unchanged(
         goodput_gbps=0.0,
         planned_gbps=0.0,
         edges=(),
-        cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
+        cost=NO_COST,
         failures=(),
         warnings=(
             *archived_warnings(listings.archived),

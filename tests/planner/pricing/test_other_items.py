@@ -46,6 +46,10 @@ def test_headers_addresses_and_disks_come_with_every_plan(shipped: Grid) -> None
     assert found.solver.status == "optimal"
 
 
+def test_processes_of_this_machine_have_no_addresses_and_disks(shipped: Grid) -> None:
+    assert planned(shipped.with_processes("aws"), VIRGINIA, VIRGINIA).cost.other_usd == {}
+
+
 def test_a_price_per_gb_is_without_them(shipped: Grid) -> None:
     plain = planned(replace(shipped, has_own_prices=True), VIRGINIA, OREGON)
     found = planned(shipped, VIRGINIA, OREGON)

@@ -66,24 +66,27 @@ def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome
     Also None without instances if no gateway leads.
     """
     from skyplane_orchestration.model.status import TransferStatus
-    from skyplane_orchestration.transfer.actual_cost import cost_of
+    from skyplane_orchestration.transfer.actual_cost import cost_of, with_other_items
     from skyplane_orchestration.transfer.instance_meter import instances_usd
 
     if not answers:
         return None  # Its instances may have ended long ago.
-    rows = [
-        cost_of(fleet, TransferStatus.from_document(status), is_first=True)
+    led = [
+        TransferStatus.from_document(status)
         for document in answers.values()
         for status in document.get("leading", {}).values()
     ]
+    rows = [cost_of(fleet, status, is_first=True) for status in led]
     if not rows and not fleet.instances:
         return None
     instances = sum(row.instance_usd for row in rows)
-    return CostOutcome(
+    cost = CostOutcome(
         egress_usd=sum(row.egress_usd for row in rows),
         instance_usd=instances_usd(fleet, time.time()) if fleet.instances else instances,
         request_usd=max((row.request_usd for row in rows), default=0.0),
     )
+    copied_bytes = sum(status.copied_bytes - status.copied_earlier_bytes for status in led)
+    return with_other_items(cost, fleet.plan, copied_bytes)
 
 
 def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
@@ -93,7 +96,8 @@ def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
     beside = "" if estimate is None else f"; estimated for the job: {usd(estimate)}"
     return (
         f"cost so far {usd(cost.total_usd)} at the plan's prices: egress {usd(cost.egress_usd)},"
-        f" instances {usd(cost.instance_usd)}, requests {usd(cost.request_usd)}{beside}"
+        f" instances {usd(cost.instance_usd)}, requests {usd(cost.request_usd)}, other items"
+        f" {usd(sum(cost.other_usd.values()))}{beside}"
     )
 
 

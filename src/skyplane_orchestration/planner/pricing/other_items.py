@@ -73,11 +73,17 @@ def other_items(
     Raises ConfigurationInvalid for a storage class that the source's cloud does not have.
     """
     facts = grid.beside_bytes_and_instances
+    # Processes of this machine have neither addresses nor disks of a cloud.
+    rented = {kind.cloud for kind in grid.types if kind.usd_per_hour}
     return OtherItems(
         fixed_usd=fixed_usd(grid, src, destinations, objects, volume_gb),
         packet_headers=float(facts.get("packet_headers", 0.0)),
         usd_per_hour={
-            item: facts[name]["usd_per_hour"] for name, item in _BY_HOUR.items() if name in facts
+            item: {
+                cloud: usd for cloud, usd in facts[name]["usd_per_hour"].items() if cloud in rented
+            }
+            for name, item in _BY_HOUR.items()
+            if name in facts
         },
     )
 
