@@ -1,8 +1,12 @@
-"""A grid that is wrong on one edge: a probe of real gateways finds it, and the plan changes."""
+"""A grid that is wrong on one edge: a probe of real gateways finds it, and the plan changes.
+
+The next run plans with what this one has left in a learned grid.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +19,8 @@ from skyplane_orchestration import planner
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.transfer.learning import learn, with_learned_rates
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -88,3 +94,18 @@ def test_a_plan_follows_what_its_gateways_have_measured(
     probed = {(one.src, one.dst): one for one in probes}
     assert probed[first].modelled_gbps == 0.16
     assert probed[first].gbps < probed[direct].gbps
+
+    # Without the start and the tail, the transfer was as fast as the probe.
+    [achieved] = [one for one in result.measured if one.kind == "achieved"]
+    assert (achieved.src, achieved.dst) == direct
+    assert achieved.gbps == pytest.approx(probed[direct].gbps, rel=0.05)
+
+    learned, ambient = str(tmp_path / "learned"), CredentialSources()
+    assert "one machine" in learn(learned, result, ambient), "only where asked"
+    assert learn(learned, result, ambient, include_local=True) == ""
+    ours = with_learned_rates(grid, learned, ambient, time.time())
+    again = planner.plan(ours, *direct, fastest, volume_gb=0.26, limits=limits)
+    assert again.relays == ()
+    [learned_edge] = again.edges
+    assert learned_edge.capacity_gbps == pytest.approx(probed[direct].gbps, rel=0.05)
+    assert any("rates of 1 edge: measured here" in note for note in again.notes)
