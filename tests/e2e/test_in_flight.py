@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer import in_flight, learning
+from skyplane_orchestration.transfer.fleet_control import FleetControl
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.in_flight import InFlightPlanner, NextPlan
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -128,3 +131,69 @@ def test_a_relay_that_does_not_come_back_is_left_out(
     assert f"the gateways of {kit.RELAY} cannot be replaced: the region has no capacity" in told
     sent = {(edge.src, edge.dst): edge.sent_bytes for edge in result.edges}
     assert sent[kit.SOURCE, kit.SINK] > sent[kit.SOURCE, kit.RELAY] > 20 * MIB
+
+
+class Killed(BaseException):
+    """As if the worker were killed: nothing is cleaned up."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb", "relays"),
+    [
+        (FleetControl, "stop", True),
+        (Fleets, "rebuild", False),
+        (FleetControl, "take_over", False),
+    ],
+)
+def test_a_worker_that_is_killed_in_the_change_loses_nothing(
+    kit: ClientKit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type[Any],
+    verb: str,
+    relays: bool,
+) -> None:
+    relayed, direct = kit.relayed(), kit.plan((kit.SOURCE, kit.SINK))
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    bodies = {f"o{number}": os.urandom(5 * MIB) for number in range(12)}
+    for name, body in bodies.items():
+        (source / name).write_bytes(body)
+    job = TransferJob(Location(f"{source}/"), Location(f"{target}/"), bwlimit="30M")
+    moments: list[str] = []
+
+    def look(planner: Any, status: TransferStatus) -> NextPlan | None:
+        if moments or not any(status.delivered_bytes.values()):
+            return None
+        moments.append("found")
+        plan = replace(direct, replaces=relayed.shape)
+        return NextPlan(replace(planner._monitor.fleet, plan=plan), "replanned")
+
+    call = getattr(owner, verb)
+
+    def then_killed(*args: Any, **more: Any) -> Any:
+        answer = call(*args, **more)
+        if moments == ["found"]:
+            moments.append("killed")
+            raise Killed
+        return answer
+
+    monkeypatch.setattr(InFlightPlanner, "look", look)
+    monkeypatch.setattr(owner, verb, then_killed)
+    client = kit.client("killed")
+    fleet = client.provision(relayed)
+    try:
+        with pytest.raises(Killed):
+            client.transfer(job, fleet)
+        # The next try has the document of the first fleet.
+        result = kit.client("killed").transfer(job, fleet)
+    finally:
+        client.teardown(fleet)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == bodies
+    assert (result.state, result.copied) == ("succeeded", len(bodies))
+    # Its figures are of the paths that the bytes took.
+    hops = {(edge.src, edge.dst) for edge in result.edges}
+    over_relay = {(kit.SOURCE, kit.RELAY), (kit.RELAY, kit.SINK)}
+    assert hops == (over_relay if relays else {(kit.SOURCE, kit.SINK)})
+    assert sum(edge.sent_bytes for edge in result.edges if edge.dst == kit.SINK) > 0
