@@ -38,6 +38,8 @@ from skyplane_orchestration.model.fleet import Fleet
 if TYPE_CHECKING:
     from tests.provision.conftest import Harness
 
+    from skyplane_orchestration.provision.provisioner import FleetSpec
+
 DAY_S = 86400.0
 
 
@@ -232,11 +234,17 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Harne
     assert not harness.running()
 
 
+def one_of_each(spec: FleetSpec) -> FleetSpec:
+    """The same with one instance in each region."""
+    groups = {tag: replace(group, count=1) for tag, group in spec.plan.instances.items()}
+    return replace(spec, plan=replace(spec.plan, instances=groups))
+
+
 def test_a_fleet_of_another_deployment_keeps_all_its_gateways(harness: Harness) -> None:
     """The other one's plan has fewer of them."""
     spec = harness.spec()
     harness.provisioner().ensure(spec, harness.authority(spec))
-    other = replace(spec, deployment="staging", max_instances_per_region=1)
+    other = replace(one_of_each(spec), deployment="staging")
     with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
         harness.provisioner().ensure(other, harness.authority(other))
     assert len(harness.running()) == 5
@@ -255,7 +263,7 @@ def test_a_fleet_of_another_secret_keeps_all_its_gateways(
 
     for verb in ("status", "plan"):
         monkeypatch.setattr(harness.session, verb, refuse)
-    fewer = replace(spec, max_instances_per_region=1, must_exist=must_exist)
+    fewer = replace(one_of_each(spec), must_exist=must_exist)
     with pytest.raises(NotAuthorised):
         harness.provisioner().ensure(fewer, harness.authority(fewer))
     assert len(harness.running()) == 5
@@ -264,7 +272,7 @@ def test_a_fleet_of_another_secret_keeps_all_its_gateways(
 def test_gateways_that_are_no_longer_wanted_are_ended(harness: Harness) -> None:
     spec = harness.spec()
     harness.provisioner().ensure(spec, harness.authority(spec))
-    fewer = harness.spec(max_instances_per_region=1)
+    fewer = one_of_each(spec)
     fleet = harness.provisioner().ensure(fewer, harness.authority(fewer))
     wanted = sorted(f"{region}/0" for region in fewer.plan.instances)
     assert nodes(fleet) == wanted

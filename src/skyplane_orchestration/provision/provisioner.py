@@ -63,7 +63,6 @@ class FleetSpec:
         deployment: owner of the fleet; a sweep removes only fleets of its own deployment.
         plan: instances per region, and the paths between them.
         times: how long the gateways live.
-        max_instances_per_region: limit of instances; None for the provisioner's own limit.
         max_active_fleets: highest number of living fleets of the deployment with which a new fleet
             may start, itself included; None for no limit. An existing fleet is joined in any case.
         is_to_probe: firewalls also let its gateways reach one another along routes of a probe.
@@ -78,7 +77,6 @@ class FleetSpec:
     deployment: str
     plan: TransferPlan
     times: FleetTimes = FleetTimes()
-    max_instances_per_region: int | None = None
     max_active_fleets: int | None = None
     must_exist: bool = False
     is_to_probe: bool = False
@@ -92,8 +90,6 @@ class FleetSpec:
         # The key is used as a directory, a tag and the fleet id on the wire.
         if not self.key or set(self.key) - set("0123456789abcdef"):
             raise ConfigurationInvalid(f"fleet key {self.key!r} is not lower-case hex")
-        if self.max_instances_per_region is not None and self.max_instances_per_region < 1:
-            raise ConfigurationInvalid("max_instances_per_region must be at least 1")
         require_fleet_limit(self.max_active_fleets)
 
 

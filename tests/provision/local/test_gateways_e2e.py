@@ -150,9 +150,10 @@ def test_a_relay_in_a_network_namespace(
         real.options,
         address_map={A: "10.231.7.1", B: "10.231.7.2", C: "10.231.7.1"},
         launch_prefix={B: ("ip", "netns", "exec", namespace)},
+        max_instances_per_region=1,
     )
     provisioner = LocalProvisioner(options)
-    spec = local.spec(KEY, max_instances_per_region=1)
+    spec = local.spec(KEY)
     fleet = provisioner.ensure(spec, local.authority(spec))
     network = {g.node: os.readlink(f"/proc/{g.details['pid']}/ns/net") for g in fleet.gateways}
     assert network[f"{A}/0"] == network[f"{C}/0"] == os.readlink("/proc/self/ns/net")

@@ -109,7 +109,7 @@ class InstanceProvisioner(Provisioner):
                 ends = dict.fromkeys((spec.plan.src, spec.plan.dst))
                 found = self._context.clouds.describe(spec.key, tuple(ends))
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
-            instances = node_names(spec.plan, spec.max_instances_per_region)
+            instances = node_names(spec.plan)
             fleet = bring_up(spec, instances, authority, self._context, sessions, began_s)
         return replace(fleet, console_urls=self._console_urls(spec.key, instances))
 

@@ -83,8 +83,7 @@ class LocalProvisioner(Provisioner):
         recorded = self.recorded(spec.key)
         if recorded is not None and recorded.plan.replaces == spec.plan.shape:
             spec = replace(spec, plan=recorded.plan)
-        limit = spec.max_instances_per_region or self.options.max_instances_per_region
-        instances = node_names(spec.plan, limit)
+        instances = node_names(spec.plan, self.options.max_instances_per_region)
         processes = processes_per_instance(
             self.options.processes_per_instance,
             sum(map(len, instances.values())),

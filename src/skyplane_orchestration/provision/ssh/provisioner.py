@@ -68,7 +68,7 @@ class SshProvisioner(InstanceProvisioner):
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         hosts = [
             self.options.host_of(region, index, len(names))
-            for region, names in node_names(spec.plan, spec.max_instances_per_region).items()
+            for region, names in node_names(spec.plan).items()
             for index in range(len(names))
         ]
         try:
