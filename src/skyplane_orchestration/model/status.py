@@ -109,9 +109,9 @@ class TransferStatus:
         Raises ConfigurationInvalid for a broken document, InternalError for wrong counts.
         """
         with reading("the status of a transfer"):
-            given = {"size_bytes": document["bytes"], "unfinished": _rest(document)}
+            given = {"size_bytes": document["bytes"]}
             for one in fields(cls):
-                # A gateway of the previous release has none of the fields with a default.
+                # A gateway of the release before may lack fields with a default.
                 is_required = one.default is MISSING and one.default_factory is MISSING
                 if one.name in document or (is_required and one.name not in given):
                     read, value = _READ.get(one.name), document[one.name]
@@ -132,12 +132,6 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "earlier": Totals.from_dict,
     "not_carried_by_name": dict,
 }
-
-
-def _rest(document: Mapping[str, Any]) -> int:
-    """Unfinished objects in the status of a gateway of the previous release."""
-    ended = document["copied"] + document["skipped"] + document["failed"]
-    return int(document["objects"]) - int(ended)
 
 
 def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
