@@ -77,7 +77,10 @@ def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
     widths = [CHARACTER * max(map(len, label.split("\n"))) for label in labels]
     positions, coast = _positions(tags, grid, len({*_sinks(plan)} - {plan.src}))
     on_sheet, coast = _on_sheet(positions, coast)
-    axes.plot(*coast.T, color=COAST, linewidth=0.7, zorder=-1, gid="coast")
+    below = figure.add_axes((0, 0, 1, 1 - HEADER / HEIGHT), zorder=-1)
+    below.set(xlim=(0, WIDTH), ylim=(0, HEIGHT - HEADER))
+    below.set_axis_off()
+    below.plot(*coast.T, color=COAST, linewidth=0.7, gid="coast")
     places = dict(zip(tags, _moved_apart(on_sheet, widths), strict=True))
     for point, place in zip(on_sheet, places.values(), strict=True):
         # A line leads from where the region is to its circle.
@@ -154,7 +157,6 @@ def _on_sheet(positions: Floats, coast: Floats) -> tuple[Floats, Floats]:
     scale = (room / np.maximum(high - low, LEAST_DEGREES if len(coast) else 1e-6)).min()
     middle = np.array([SIDE, BOTTOM]) + room / 2
     places, line = (middle + (part - (low + high) / 2) * scale for part in (positions, coast))
-    line[line[:, 1] > HEIGHT - HEADER] = np.nan
     return places, line.round(1)
 
 
