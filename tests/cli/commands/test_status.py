@@ -45,8 +45,8 @@ def test_a_transfer_shows_what_has_arrived_of_unfinished_objects(
     status = {
         "transfer_key": KEY, "epoch": 1, "state": "running", "listed": True, "objects": 1,
         "bytes": 400 << 20, "copied": 0, "copied_bytes": 0, "skipped": 0, "failed": 0,
-        "unfinished": 1, "seconds": 4.0, "delivered_bytes": {"0": 16 << 20}, "moving_bytes": 8 << 20,
-        "error": None, "failures": [], "open_uploads": [],
+        "seconds": 4.0, "delivered_bytes": {"0": 16 << 20}, "moving_bytes": 8 << 20,
+        "unfinished": 1, "error": None, "failures": [], "open_uploads": [],
     }  # fmt: skip
     lead = {
         "state": "ready", "connected": True, "lease_remaining_s": 100.0, "leading": {KEY: status},
