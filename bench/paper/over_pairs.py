@@ -222,8 +222,8 @@ def _readings(found: Instances) -> str:
   that nothing that leaves GCP exceeds 7. Nor would faster links within GCP, by private addresses,
   explain the rest: 16 is what one instance takes in.
 - Received rates. They explain {percent(received)} of what is missing, and leave the mean within a
-  continent nearly as it is. With GCP's limit between clouds they explain {percent(both)}. What a
-  transfer achieves is what is received, so this fits a figure that was measured.
+  continent nearly as it is. With GCP's limit between clouds they explain {percent(both)}. A
+  transfer that is measured has received rates, so this fits a figure that was measured.
 - A slow direct path. Table 2 measured {ron.PAPER[ron.DIRECT][0]} on the direct path, less than its
   pair has in the grid. If all direct paths alone were as slow, both speedups would be far above the
   paper's, so it is no property of all pairs.
