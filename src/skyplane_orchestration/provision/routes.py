@@ -40,24 +40,20 @@ def node_names(
 
 
 def split_into_processes(
-    instances: Mapping[str, Sequence[str]], processes: Mapping[str, int]
+    instances: Mapping[str, Sequence[str]], processes: int
 ) -> dict[str, tuple[str, ...]]:
-    """Region tag -> names of its gateways, with `processes[region]` of them on each instance.
+    """Region tag -> names of its gateways, with `processes` of them on each instance.
 
-    Routes divide flow and connections of an instance among its gateways.
-
-    Args:
-        instances: from `node_names`.
-        processes: at least 1; 1 where a region is missing.
+    Routes divide flow and connections of an instance among its gateways. `instances` are from
+    `node_names`.
     """
     return {
         region: tuple(
-            f"{instance}.{process}" if count > 1 else instance
+            f"{instance}.{process}" if processes > 1 else instance
             for instance in names
-            for process in range(count)
+            for process in range(processes)
         )
         for region, names in instances.items()
-        for count in (processes.get(region, 1),)
     }
 
 

@@ -118,9 +118,7 @@ class _BringUp:
         if is_gone and not self.context.clouds.leftovers(self.spec.key, tuple(self.instances)):
             raise FleetLost(f"fleet {self.spec.key} was torn down")
         self.tags = self._tags_of(found)
-        self.nodes = split_into_processes(
-            self.instances, dict.fromkeys(self.instances, self.tags.processes)
-        )
+        self.nodes = split_into_processes(self.instances, self.tags.processes)
         routes = build_routes(self.spec.plan, self.nodes)
         self._peers = peers_of(self.nodes)
         control = control_ingress(self.context.options.control_cidrs, self.tags.processes)

@@ -125,9 +125,7 @@ class LocalProvisioner(Provisioner):
             with self._admission(spec):
                 stack.enter_context(self._locked(directory, create=not spec.must_exist))
             meta = self._prepare_record(directory, spec, processes)
-            nodes = split_into_processes(
-                instances, dict.fromkeys(instances, meta.processes_per_instance)
-            )
+            nodes = split_into_processes(instances, meta.processes_per_instance)
             return bring_up(spec, meta, nodes, directory, authority, self._runner, began_s)
 
     def _locked(
