@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,27 +20,36 @@ PRIVATE = "the same, and 16 on each link within GCP"
 RECEIVED = "received rates"
 THROTTLE_RECEIVED = "received rates, GCP's 7 only between clouds"
 SLOW = "only the direct path is as slow as in Table 2"
-OTHER_READINGS = (THROTTLE, PRIVATE, THROTTLE_RECEIVED, SLOW)
 #: Direct and with relays, Gbit/s.
 Rates = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReadings:
+    """One ordered pair, one instance in each region: name of a reading -> rates (relaxed)."""
+
+    src: str
+    dst: str
+    rates: dict[str, Rates]
 
 
 def is_inside(tag: str) -> bool:
     return tag.startswith(f"{CLOUD}:")
 
 
-def other_readings(readings: Readings, src: str, dst: str) -> dict[str, Rates]:
-    """Each of OTHER_READINGS -> rates of one pair, one instance in each region (relaxed)."""
-    grid = readings.paper
+def other_readings(readings: Readings, src: str, dst: str) -> OtherReadings:
+    grid, received = readings.paper, readings.received
     rates = grid.throughput_gbps.copy()
     rates[grid.index_of(src), grid.index_of(dst)] *= _share_of_the_base(grid)
     slow = grid.with_edges(throughput_gbps=rates)
-    return {
+    rates_of = {
         THROTTLE: _throttled(grid, src, dst),
         PRIVATE: _throttled(_with_private_links(grid), src, dst),
-        THROTTLE_RECEIVED: _throttled(readings.received, src, dst),
+        RECEIVED: (chain_gbps(received, (src, dst)), relaxed_most_gbps(received, src, dst)),
+        THROTTLE_RECEIVED: _throttled(received, src, dst),
         SLOW: (chain_gbps(slow, (src, dst)), relaxed_most_gbps(slow, src, dst)),
     }
+    return OtherReadings(src, dst, rates_of)
 
 
 def _share_of_the_base(grid: Grid) -> float:

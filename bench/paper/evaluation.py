@@ -8,11 +8,12 @@ from pathlib import Path
 from bench.paper.ablation import Ablation, ablation
 from bench.paper.bottlenecks import Bottlenecks, bottlenecks
 from bench.paper.budgets import Route, budgets
+from bench.paper.causes import OtherReadings, other_readings
 from bench.paper.instances import Instances, instances
 from bench.paper.motivation import Motivation, motivation
 from bench.paper.readings import read_measurements, sent_over_received
 from bench.paper.ron import Comparison, comparison
-from bench.paper.sweep import PairResult, sweep
+from bench.paper.sweep import PairResult, pair_result, sweep
 from skyplane_orchestration.grids import Grid
 
 #: The names of the figures, as on the command line.
@@ -55,8 +56,12 @@ def evaluate(
     grid = readings.paper
     made_at, results = "", tuple[PairResult, ...]()
     if figures & OVER_ALL_PAIRS:
-        swept = sweep(readings, directory, build, fresh=fresh)
+        swept = sweep(PairResult, pair_result, readings, directory, build, fresh=fresh)
         made_at, results = swept.commit, swept.results
+    found_instances = None
+    if "10" in figures:
+        others = sweep(OtherReadings, other_readings, readings, directory, build, fresh=fresh)
+        found_instances = instances(grid, results, others)
     return Evaluation(
         grid=grid,
         commit=made_at,
@@ -66,6 +71,6 @@ def evaluate(
         ablation=ablation(results) if figures & {"7", "9c"} else None,
         bottlenecks=bottlenecks(results) if "8" in figures else None,
         budgets=budgets(grid) if "9c" in figures else None,
-        instances=instances(grid, results) if "10" in figures else None,
+        instances=found_instances,
         comparison=comparison(readings) if "table2" in figures else None,
     )

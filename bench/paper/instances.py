@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.paper import budgets, motivation, ron
 from bench.paper.ablation import speedup
-from bench.paper.causes import OTHER_READINGS, RECEIVED, THROTTLE, is_inside
+from bench.paper.causes import THROTTLE, OtherReadings, Rates, is_inside
 from bench.paper.readings import ANY_USD_PER_GB
-from bench.paper.sweep import PairResult
+from bench.paper.sweep import PairResult, Sweep
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan
@@ -78,6 +78,7 @@ class Instances:
 
     Attributes:
         throttled_most_gbps: most out of GCP to another cloud if its limit is one between clouds.
+        readings_commit: that the other readings were computed at.
         named: speedups of the routes between continents that the paper names elsewhere.
     """
 
@@ -85,28 +86,38 @@ class Instances:
     within: Distance
     throttled_most_gbps: float
     named: tuple[float, ...]
+    readings_commit: str
 
 
-def instances(grid: Grid, results: Sequence[PairResult]) -> Instances:
+def instances(grid: Grid, results: Sequence[PairResult], others: Sweep[OtherReadings]) -> Instances:
     """Fig. 10 in numbers; a pair with a region of unknown continent is in neither group."""
     continent = {region.tag: CONTINENT.get(region.country) for region in grid.regions}
     known = [one for one in results if continent[one.src] and continent[one.dst]]
     same = [one for one in known if continent[one.src] == continent[one.dst]]
     other = [one for one in known if continent[one.src] != continent[one.dst]]
-    leaving = [one for one in known if is_inside(one.src) and not is_inside(one.dst)]
+    rates = {(one.src, one.dst): one.rates for one in others.results}
+    leaving = [
+        of_pair[THROTTLE][1]
+        for (src, dst), of_pair in rates.items()
+        if is_inside(src) and not is_inside(dst)
+    ]
     named = {ron.ENDS, motivation.ENDS, *budgets.ROUTES}
     return Instances(
-        between=_distance(grid, other, PAPER_BETWEEN),
-        within=_distance(grid, same, PAPER_WITHIN),
-        throttled_most_gbps=max((one.other_readings[THROTTLE][1] for one in leaving), default=0.0),
+        between=_distance(grid, other, PAPER_BETWEEN, rates),
+        within=_distance(grid, same, PAPER_WITHIN, rates),
+        throttled_most_gbps=max(leaving, default=0.0),
         named=tuple(sorted(speedup(one) for one in other if (one.src, one.dst) in named)),
+        readings_commit=others.commit,
     )
 
 
-def _distance(grid: Grid, pairs: Sequence[PairResult], paper: float) -> Distance:
-    readings = {RECEIVED: [(one.received_direct_gbps, one.received_overlay_gbps) for one in pairs]}
-    for name in OTHER_READINGS:
-        readings[name] = [one.other_readings[name] for one in pairs]
+def _distance(
+    grid: Grid,
+    pairs: Sequence[PairResult],
+    paper: float,
+    rates: Mapping[tuple[str, str], Mapping[str, Rates]],
+) -> Distance:
+    of_pairs = [rates[one.src, one.dst] for one in pairs]
     slow = [one for one in pairs if one.direct_gbps < _most_sent_gbps(grid, one.src) / 2]
     ordered = sorted(pairs, key=lambda one: (speedup(one), one.src, one.dst))
     middle = ordered[len(ordered) // 2]
@@ -120,8 +131,8 @@ def _distance(grid: Grid, pairs: Sequence[PairResult], paper: float) -> Distance
         slow_pairs=len(slow),
         slow_speedup=statistics.geometric_mean(map(speedup, slow)) if slow else 1.0,
         readings={
-            name: statistics.geometric_mean(overlay / direct for direct, overlay in rates)
-            for name, rates in readings.items()
+            name: statistics.geometric_mean(one[name][1] / one[name][0] for one in of_pairs)
+            for name in of_pairs[0]
         },
         example=example(grid, middle.src, middle.dst),
     )

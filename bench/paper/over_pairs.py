@@ -212,7 +212,8 @@ def _readings(found: Instances) -> str:
         for name in (THROTTLE, RECEIVED, THROTTLE_RECEIVED)
     )
     named = ", ".join(f"{gain:.2f}" for gain in found.named)
-    return f"""What other readings would change, one at a time (means over all pairs, relaxed):
+    return f"""What other readings would change (means over all pairs, relaxed, computed at commit
+`{found.readings_commit}`):
 
 {table(("", "between continents", "within a continent"), rows)}
 

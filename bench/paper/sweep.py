@@ -9,17 +9,19 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from bench.paper.causes import Rates, other_readings
+from bench.paper.causes import OtherReadings
 from bench.paper.rates import relaxed_most_gbps
 from bench.paper.readings import ONE_INSTANCE, Readings, chain_gbps
 from bench.paper.utilisation import full_locations
 from bench.report import commit
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import MinimizeCost
@@ -53,7 +55,6 @@ class PairResult:
         within: budget -> most throughput at that multiple of the direct price (relaxed).
         two_instances_gbps: most throughput with two instances in all (relaxed).
         received_overlay_gbps: most throughput on the received rates (relaxed).
-        other_readings: name -> direct rate, and most throughput (relaxed); see `causes`.
     """
 
     src: str
@@ -71,32 +72,43 @@ class PairResult:
     two_instances_gbps: float
     received_direct_gbps: float
     received_overlay_gbps: float
-    other_readings: dict[str, Rates]
+
+
+P = TypeVar("P", PairResult, OtherReadings)
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Generic[P]):
     """All pairs, and the commit that they were computed at."""
 
     commit: str
-    results: tuple[PairResult, ...]
+    results: tuple[P, ...]
 
 
-def sweep(readings: Readings, directory: Path, build: Path, *, fresh: bool = False) -> Sweep:
+def sweep(
+    kind: type[P],
+    result_of: Callable[[Readings, str, str], P],
+    readings: Readings,
+    directory: Path,
+    build: Path,
+    *,
+    fresh: bool = False,
+) -> Sweep[P]:
     """The results of all ordered pairs; those of an earlier run are read from `build`."""
     build.mkdir(parents=True, exist_ok=True)
-    kept = build / f"pairs-{_digest(directory)}.jsonl"
+    kept = build / f"{kind.__name__}-{_digest(directory)}.jsonl"
     if fresh or not kept.is_file():
         kept.write_text(json.dumps({"commit": commit()}) + "\n", encoding="utf-8")
-    made_at, done = _read(kept)
+    made_at, found = _read(kept, kind)
+    done = {(one.src, one.dst): one for one in found}
     wanted = list(permutations(readings.paper.tags, 2))
     missing = [pair for pair in wanted if pair not in done]
     started = time.monotonic()
     with kept.open("a", encoding="utf-8") as stream:
         for number, (src, dst) in enumerate(missing, start=1):
-            result = pair_result(readings, src, dst)
+            result = result_of(readings, src, dst)
             done[src, dst] = result
-            stream.write(json.dumps(asdict(result)) + "\n")
+            stream.write(json.dumps(encode(result)) + "\n")
             if number % _PROGRESS_EVERY == 0 or number == len(missing):
                 stream.flush()
                 spent = time.monotonic() - started
@@ -131,7 +143,6 @@ def pair_result(readings: Readings, src: str, dst: str) -> PairResult:
         two_instances_gbps=two_instances,
         received_direct_gbps=received,
         received_overlay_gbps=relaxed_most_gbps(readings.received, src, dst),
-        other_readings=other_readings(readings, src, dst),
     )
 
 
@@ -175,24 +186,14 @@ def _digest(directory: Path) -> str:
     return content.hexdigest()[:16]
 
 
-def _read(kept: Path) -> tuple[str, dict[tuple[str, str], PairResult]]:
+def _read(kept: Path, kind: type[P]) -> tuple[str, list[P]]:
     """The commit and the pairs of a file; a line that was cut short is dropped."""
     text = kept.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         kept.write_text(whole, encoding="utf-8")
-    lines = whole.splitlines()
-    results = [_result(line) for line in lines[1:]]
-    return str(json.loads(lines[0])["commit"]), {(one.src, one.dst): one for one in results}
-
-
-def _result(line: str) -> PairResult:
-    fields = json.loads(line)
-    for name in ("direct_full", "overlay_full"):
-        fields[name] = tuple(fields[name])
-    rates = fields["other_readings"]
-    fields["other_readings"] = {name: tuple(pair) for name, pair in rates.items()}
-    return PairResult(**fields)
+    first, *lines = map(json.loads, whole.splitlines())
+    return str(first["commit"]), [decode(kind, line, str(kept)) for line in lines]
 
 
 def by_clouds(results: Sequence[PairResult]) -> Iterator[tuple[str, str, list[PairResult]]]:

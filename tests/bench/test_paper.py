@@ -7,20 +7,28 @@ import math
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bench.paper import sweep as sweeping
+from bench.paper import evaluation
 from bench.paper.__main__ import main
 from bench.paper.ablation import ablation
 from bench.paper.bottlenecks import bottlenecks
 from bench.paper.budgets import STEP, route
-from bench.paper.causes import PRIVATE, RECEIVED, SLOW, THROTTLE, THROTTLE_RECEIVED, other_readings
+from bench.paper.causes import (
+    PRIVATE,
+    SLOW,
+    THROTTLE,
+    THROTTLE_RECEIVED,
+    OtherReadings,
+    other_readings,
+)
 from bench.paper.document import PAGE
 from bench.paper.instances import instances
 from bench.paper.motivation import motivation
 from bench.paper.readings import PAPER_GBIT, Readings, chain_gbps, read_measurements
 from bench.paper.ron import CHEAP, FAST, RON, comparison
-from bench.paper.sweep import PairResult, pair_result, sweep
+from bench.paper.sweep import PairResult, Sweep, pair_result, sweep
 from bench.paper.utilisation import RELAY_LINK, SOURCE_LINK, SOURCE_VM
 
 from skyplane_orchestration.errors import GridInvalid
@@ -131,13 +139,13 @@ def test_one_pair_by_hand(result: PairResult) -> None:
 
 
 def test_other_readings_by_hand(readings: Readings, tmp_path: Path) -> None:
-    found = other_readings(readings, SRC, DST)
+    found = other_readings(readings, SRC, DST).rates
     # Table 2 measured 1.71, and the relay carries 6 alone.
     assert found[SLOW] == pytest.approx((1.71, 6.0), rel=1e-4)
     src, relay, dst = "gcp:asia-east1", "gcp:asia-northeast1", "aws:sa-east-1"
     rates = {(src, dst): 5.0, (src, relay): 9.0, (relay, dst): 9.0}
     two = read_measurements(write_grid(tmp_path, (src, relay, dst), rates))
-    found = other_readings(two, src, dst)
+    found = other_readings(two, src, dst).rates
     # Seven leave the cloud at the relay, with 7/9 of all connections; the others carry 5 directly.
     assert found[THROTTLE] == pytest.approx((5.0, 7.0 + 5 * 2 / 9), rel=1e-4)
     assert found[PRIVATE] == pytest.approx(found[THROTTLE], rel=1e-4)
@@ -146,7 +154,7 @@ def test_other_readings_by_hand(readings: Readings, tmp_path: Path) -> None:
 
 
 def test_nothing_is_computed_twice_and_a_line_cut_short_is_computed_again(
-    readings: Readings, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    readings: Readings, three: Path, tmp_path: Path
 ) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -155,16 +163,15 @@ def test_nothing_is_computed_twice_and_a_line_cut_short_is_computed_again(
         return replace(stand_in, src=src, dst=dst)
 
     stand_in = pair_result(readings, SRC, DST)
-    monkeypatch.setattr(sweeping, "pair_result", counted)
-    first = sweep(readings, three, tmp_path)
+    first = sweep(PairResult, counted, readings, three, tmp_path)
     assert len(first.results) == len(asked) == 6
-    assert sweep(readings, three, tmp_path) == first
+    assert sweep(PairResult, counted, readings, three, tmp_path) == first
     assert len(asked) == 6
     (kept,) = tmp_path.iterdir()
     kept.write_text(kept.read_text()[:-10])
-    assert sweep(readings, three, tmp_path) == first
+    assert sweep(PairResult, counted, readings, three, tmp_path) == first
     assert asked[6:] == [asked[5]]
-    sweep(readings, three, tmp_path, fresh=True)
+    sweep(PairResult, counted, readings, three, tmp_path, fresh=True)
     assert len(asked) == 13
 
 
@@ -241,16 +248,22 @@ def test_instances_by_continent(readings: Readings, result: PairResult) -> None:
             made(result, SRC, RELAY, 2.0, 4.0),
             made(result, RELAY, DST, 2.0, 3.0),
         ],
+        Sweep(
+            "that",
+            tuple(
+                OtherReadings(*pair, {THROTTLE: (2.0, 3.0), SLOW: (1.0, 8.0)})
+                for pair in permutations((SRC, RELAY, DST), 2)
+            ),
+        ),
     )
     assert (found.between.pairs, found.within.pairs) == (3, 1)
     assert found.between.speedup == pytest.approx(6.0 ** (1 / 3))
     assert found.between.equal_total == pytest.approx(1.0)
     assert found.between.as_fast == pytest.approx(1 / 3)
-    # Azure sends 16 and AWS 5; received rates are the same, and those of a slow base are not.
+    # Azure sends 16 and AWS 5.
     assert (found.between.slow_pairs, found.within.slow_pairs) == (3, 1)
-    assert found.between.readings[RECEIVED] == pytest.approx(found.between.speedup)
-    assert found.between.readings[SLOW] == pytest.approx(6.0 / 1.71, rel=1e-4)
-    assert found.named == (3.0,)
+    assert found.between.readings == pytest.approx({THROTTLE: 1.5, SLOW: 8.0})
+    assert (found.named, found.throttled_most_gbps) == ((3.0,), 0.0)
     assert (found.between.example.src, found.between.example.dst) == (SRC, RELAY)
     assert found.within.speedup == pytest.approx(1.5)
 
@@ -313,12 +326,17 @@ def test_the_page_and_its_plots(
     build: Path,
     tmp_path: Path,
     result: PairResult,
+    readings: Readings,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        sweeping, "pair_result", lambda _, src, dst: replace(result, src=src, dst=dst)
-    )
+    others = other_readings(readings, SRC, DST)
+    for name, same in (("pair_result", result), ("other_readings", others)):
+
+        def of_pair(_: Readings, src: str, dst: str, same: Any = same) -> Any:
+            return replace(same, src=src, dst=dst)
+
+        monkeypatch.setattr(evaluation, name, of_pair)
     assert main([str(named), "--out", str(tmp_path), "--build", str(build), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["pairs"] == len(NAMED) * (len(NAMED) - 1)
