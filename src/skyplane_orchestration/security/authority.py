@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.security.issued import IssuedCertificate
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.security.certificates import CertificateAuthority
+    from skyplane_orchestration.security.certificates import (
+        CertificateAuthority,
+        IssuedCertificate,
+    )
 
 #: Shortest fleet secret: 256 bits, as strong as the derived keys.
 MINIMUM_SECRET_BYTES: Final = 32

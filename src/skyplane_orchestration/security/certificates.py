@@ -8,6 +8,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import IO, Final
 
 from cryptography import x509
@@ -17,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from skyplane_orchestration.errors import NotAuthorised
-from skyplane_orchestration.security.issued import IssuedCertificate
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 #: Certificates are valid from this long ago, because clocks of machines differ.
@@ -25,6 +25,14 @@ BACKDATE_S: Final = SECONDS_PER_HOUR
 
 #: Hex characters of a key id: 160 bits, within the values of every cloud's tags.
 KEY_ID_CHARACTERS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificate:
+    """A certificate with its private key, both PEM."""
+
+    certificate_pem: str
+    private_key_pem: str = field(repr=False)
 
 
 class CertificateAuthority:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import ssl
 import subprocess
 from contextlib import closing
 from dataclasses import dataclass
@@ -226,8 +228,6 @@ class _BringUp:
         return status is not None
 
     def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
-        from skyplane_orchestration.security.issued import fingerprint_of
-
         files = self.directory.gateway(node)
         config, ports = files.read_config(), files.read_ports()
         certificate = files.read_certificate()
@@ -238,9 +238,15 @@ class _BringUp:
             region=self._region_of[node],
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
-            fingerprint=fingerprint_of(certificate),
+            fingerprint=_fingerprint_of(certificate),
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
+
+
+def _fingerprint_of(pem: str) -> str:
+    """SHA-256 of the certificate with which a PEM text begins, over its DER form, in hex."""
+    certificate, end, _ = pem.partition("-----END CERTIFICATE-----")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate + end)).hexdigest()
 
 
 class _StartupDeadline:
