@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import ssl
 import subprocess
@@ -10,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import (
     ProvisionFailed,
     TeardownIncomplete,
@@ -24,7 +26,8 @@ from skyplane_orchestration.provision.connect import (
 )
 from skyplane_orchestration.provision.control_sessions import ControlSessions, open_sessions
 from skyplane_orchestration.provision.gateway_settings import gateway_config
-from skyplane_orchestration.provision.local import launch, machine
+from skyplane_orchestration.provision.local import machine
+from skyplane_orchestration.provision.local.checks import require_open_files
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     FleetMeta,
@@ -40,6 +43,8 @@ from skyplane_orchestration.timing import timed
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
+#: Certificates expire a little after their gateways, so that logs can be read at the end.
+_VALIDITY_MARGIN_S: Final = 300.0
 _POLL_S: Final = 0.005
 _LOG_TAIL_BYTES: Final = 4096
 
@@ -91,7 +96,7 @@ class _BringUp:
     def run(self) -> Fleet:
         routes = build_routes(self.spec.plan, self.nodes)
         connections = max(connections_of(routes).values())
-        launch.require_open_files(self.runner.options.gateway_settings, connections)
+        require_open_files(self.runner.options.gateway_settings, connections)
         with closing(open_sessions(self.authority, self.runner.connect)) as sessions:
             self._adopt(sessions)
             self._stop_others()
@@ -187,7 +192,7 @@ class _BringUp:
             control_host=address,
             data_host=address,
         )
-        launch.write_files(files, config, self.authority, self.meta.hard_end_unix_s)
+        _write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(files)
         is_end = region in (plan.src, plan.dst)
@@ -241,6 +246,23 @@ class _BringUp:
             fingerprint=_fingerprint_of(certificate),
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
+
+
+def _write_files(
+    files: GatewayFiles, config: GatewayConfig, authority: Authority, hard_end_unix_s: float
+) -> None:
+    """Write certificate, key and configuration of a gateway to its empty directory."""
+    uri = authority.expected_uri(config.node)
+    issued = authority.issue(uri, config.hard_end_s + _VALIDITY_MARGIN_S)
+    files.fill(
+        {
+            config.certificate_path.name: issued.certificate_pem + issued.private_key_pem,
+            config.authority_path.name: authority.ca_certificate_pem(
+                hard_end_unix_s + _VALIDITY_MARGIN_S
+            ),
+            files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
+        }
+    )
 
 
 def _fingerprint_of(pem: str) -> str:

@@ -6,12 +6,14 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from skyplane_gateway.common.wording import with_fields
-from skyplane_orchestration.errors import MissingExtra, SkyplaneError
-from skyplane_orchestration.provision.local.launch import require_open_files
+from skyplane_gateway.config import MAX_CONNECTIONS
+from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
+from skyplane_orchestration.provision.gateway_settings import open_files
+from skyplane_orchestration.provision.local.machine import open_files_limit
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.provision.provisioner import Finding
@@ -25,6 +27,23 @@ def require_gateway(options: LocalOptions) -> None:
     is_own = not options.command and options.python == sys.executable
     if is_own and importlib.util.find_spec("aiohttp") is None:
         raise MissingExtra.of("a gateway on this machine", "gateway")
+
+
+def require_open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_CONNECTIONS) -> int:
+    """The hard limit of open files; negative if there is none.
+
+    Raises ConfigurationInvalid if it is too low for one gateway.
+    """
+    needed = open_files(settings, connections)
+    limit = open_files_limit()
+    if 0 <= limit < needed:
+        raise ConfigurationInvalid(
+            f"a gateway with {connections} connections needs {needed} open files, and this process"
+            f" may have {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}:"
+            f" `ulimit -n {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE="
+            " of a systemd unit, or --ulimit of a container"
+        )
+    return limit
 
 
 def local_findings(options: LocalOptions, root: RunRoot) -> tuple[Finding, ...]:
