@@ -228,7 +228,7 @@ def test_a_failure_that_nothing_goes_on_by_leaves_no_journal(
     error: dict[str, Any], copied: int, may_be_repeated: bool, stays: bool
 ) -> None:
     control = FakeControl()
-    last = status("failed", error=error, objects=2, copied=copied)
+    last = status("failed", error=error, objects=2, copied=copied, unfinished=2 - copied)
     end(last, control=control, may_be_repeated=may_be_repeated)
     assert control.done == [("release", None if stays else "q/")]
 
