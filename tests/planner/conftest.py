@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,17 @@ from skyplane_orchestration.grids.grid import EdgeValues
 GridOf = Callable[..., Grid]
 #: Twelve regions of the public measurement of January 2022, and problems with their optima.
 DOZEN = Path(__file__).with_name("measured_dozen")
+FEW = (
+    "aws:ap-southeast-1",
+    "aws:ap-southeast-2",
+    "aws:eu-west-3",
+    "aws:us-east-1",
+    "aws:us-west-2",
+    "azure:eastus",
+    "azure:francecentral",
+    "gcp:asia-east1",
+    "gcp:us-east4",
+)
 
 
 def grid_of(
@@ -79,6 +91,20 @@ def triangle() -> Grid:
 @pytest.fixture(scope="session")
 def shipped() -> Grid:
     return load_grid()
+
+
+@pytest.fixture(scope="session")
+def few(shipped: Grid) -> Grid:
+    """Some regions of the shipped grid: its prices, types and rates, where plans are quick."""
+    kept = [shipped.index_of(tag) for tag in FEW]
+    values = shipped.edges()
+    names = ("throughput_gbps", "measured", "rtt_ms", "rtt_measured", "usd_per_gb", "price_source")
+    cut = {name: getattr(values, name)[np.ix_(kept, kept)] for name in names}
+    return replace(
+        shipped,
+        regions=tuple(shipped.regions[number] for number in kept),
+        index={tag: number for number, tag in enumerate(FEW)},
+    ).with_edges(**cut, dates=None)
 
 
 @pytest.fixture(scope="session")

@@ -138,19 +138,19 @@ def confirm_one_more(grid: Grid, why: Explanation, sentence: str) -> None:
         (SRC, DST, MinimizeCost(3.5), ONE, None),
         (SRC, DST, MinimizeCost(10), NO_LIMITS, 500),
         (SRC, DST, Deadline(1500), ONE, 500),
-        ("gcp:us-east5", "gcp:asia-south1", MaximizeThroughput(0.12), ONE, None),
+        (SRC, DST, MaximizeThroughput(0.125), ONE, None),
     ],
 )
-def test_every_number_on_the_shipped_grid(
-    shipped: Grid,
+def test_every_number_on_some_shipped_regions(
+    few: Grid,
     src: str,
     dst: str,
     objective: Objective,
     limits: Limits,
     volume_gb: float | None,
 ) -> None:
-    answer = plan(shipped, src, dst, objective, limits=limits, volume_gb=volume_gb)
-    confirm(shipped, explain_plan(shipped, answer, limits=limits), limits)
+    answer = plan(few, src, dst, objective, limits=limits, volume_gb=volume_gb)
+    confirm(few, explain_plan(few, answer, limits=limits), limits)
 
 
 @pytest.mark.parametrize("volume_gb", [None, 40])

@@ -33,38 +33,38 @@ def test_a_schedule_is_a_number_of_runs(more: dict[str, Any], runs: float) -> No
     assert job(**more).runs_in(date(2026, 11, 1)) == runs
 
 
-def test_thirty_runs_of_500_gb_are_the_bill_of_15_tb(shipped: Grid) -> None:
-    found = forecast(shipped, [job(schedule="daily")], "2026-11")
+def test_thirty_runs_of_500_gb_are_the_bill_of_15_tb(few: Grid) -> None:
+    found = forecast(few, [job(schedule="daily")], "2026-11")
     assert found.usd == pytest.approx(1281, rel=0.03)
 
 
-def test_volume_grows_from_month_to_month(shipped: Grid) -> None:
+def test_volume_grows_from_month_to_month(few: Grid) -> None:
     growing = job(growth_per_month=0.1, since="2026-11", runs=2)
     months = (date(2026, 11, 1), date(2026, 12, 1), date(2027, 2, 1))
     assert [growing.grown(month) for month in months] == pytest.approx([1, 1.1, 1.1**3])
-    (bill,) = forecast(shipped, [growing], "2026-12").jobs
+    (bill,) = forecast(few, [growing], "2026-12").jobs
     assert [bill.run_gb, bill.month_gb] == pytest.approx([550, 1100])
 
 
-def test_jobs_share_the_tiers_of_their_cloud(shipped: Grid) -> None:
-    one = forecast(shipped, [job(runs=40)], "2026-11")
+def test_jobs_share_the_tiers_of_their_cloud(few: Grid) -> None:
+    one = forecast(few, [job(runs=40)], "2026-11")
     halves = [job(name="a", runs=20), job(name="b", runs=20)]
-    both = forecast(shipped, halves, "2026-11")
+    both = forecast(few, halves, "2026-11")
     assert both.usd == pytest.approx(one.usd, rel=1e-3)
     assert both.jobs[1].already_gb == both.jobs[0].month_gb == 10_000
     assert both.jobs[1].usd < both.jobs[0].usd
-    other = forecast(shipped, [job(runs=20), job(src="azure:eastus", runs=20)], "2026-11")
+    other = forecast(few, [job(runs=20), job(src="azure:eastus", runs=20)], "2026-11")
     assert [bill.already_gb for bill in other.jobs] == [0, 0]
 
 
-def test_bytes_inside_a_cloud_use_no_tier(shipped: Grid) -> None:
+def test_bytes_inside_a_cloud_use_no_tier(few: Grid) -> None:
     inside = job(name="inside", dst="aws:us-west-2", runs=100)
-    found = forecast(shipped, [inside, job()], "2026-11", already_this_month_gb=7.0)
+    found = forecast(few, [inside, job()], "2026-11", already_this_month_gb=7.0)
     assert [bill.already_gb for bill in found.jobs] == [7.0, 7.0]
 
 
-def test_alternatives_stand_beside_each_job(shipped: Grid) -> None:
-    (bill,) = forecast(shipped, [job(schedule="daily")], "2026-11").jobs
+def test_alternatives_stand_beside_each_job(few: Grid) -> None:
+    (bill,) = forecast(few, [job(schedule="daily")], "2026-11").jobs
     named = {way.name: way.usd for way in bill.ways}
     assert bill.ways[0].name == "cheapest"
     assert {"knee", "fastest", "direct_1", "ron_n"} <= named.keys()
@@ -73,9 +73,9 @@ def test_alternatives_stand_beside_each_job(shipped: Grid) -> None:
     assert all(usd is not None and usd >= bill.usd * (1 - 1e-3) for usd in plans)
 
 
-def test_the_class_of_the_source_is_billed(shipped: Grid) -> None:
+def test_the_class_of_the_source_is_billed(few: Grid) -> None:
     plain, cold = (
-        forecast(shipped, [job(source_storage_class=one)], "2026-11").usd
+        forecast(few, [job(source_storage_class=one)], "2026-11").usd
         for one in (None, "STANDARD_IA")
     )
     assert cold - plain == pytest.approx(500e9 / 2**30 * 0.01, rel=0.01)
@@ -104,6 +104,6 @@ def test_a_bad_file_names_the_job_and_the_field(document: object, said: str) -> 
 
 
 @pytest.mark.parametrize("month", ["", "2026", "2026-13", "May"])
-def test_a_month_that_is_none_is_refused(shipped: Grid, month: str) -> None:
+def test_a_month_that_is_none_is_refused(few: Grid, month: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="month must be a month such as 2026-11"):
-        forecast(shipped, [job()], month)
+        forecast(few, [job()], month)

@@ -56,16 +56,16 @@ def test_too_fast(triangle: Grid, limits: Limits, name: str, advice: str) -> Non
 @pytest.mark.parametrize(
     ("volume_gb", "limits"), [(5, NO_LIMITS), (2000, Limits(instance_limit=1))]
 )
-def test_too_late(shipped: Grid, volume_gb: float, limits: Limits) -> None:
-    error = refusal(shipped, PAIR, Deadline(76), volume_gb=volume_gb, limits=limits)
+def test_too_late(few: Grid, volume_gb: float, limits: Limits) -> None:
+    error = refusal(few, PAIR, Deadline(76), volume_gb=volume_gb, limits=limits)
     assert error.binding[0] == "deadline"
     assert len(error.binding) > 1
     assert error.least_s
-    in_time = plan(shipped, *PAIR, Deadline(error.least_s), volume_gb=volume_gb, limits=limits)
+    in_time = plan(few, *PAIR, Deadline(error.least_s), volume_gb=volume_gb, limits=limits)
     assert in_time.transfer_s is not None
     assert in_time.provision_s + in_time.transfer_s <= error.least_s
     earlier = Deadline(error.least_s * 0.98)
-    assert refusal(shipped, PAIR, earlier, volume_gb=volume_gb, limits=limits).least_s
+    assert refusal(few, PAIR, earlier, volume_gb=volume_gb, limits=limits).least_s
 
 
 def test_a_deadline_too_short_for_a_slow_cloud_goes_without_it(triangle: Grid) -> None:
@@ -96,11 +96,11 @@ LARGE: dict[str, Any] = {
         (("aws:us-west-2", "aws:ap-southeast-1"), LARGE),
     ],
 )
-def test_too_dear_in_all(shipped: Grid, ends: tuple[str, str], job: dict[str, Any]) -> None:
-    error = refusal(shipped, ends, MaximizeThroughput(max_cost_usd=1), **job)
+def test_too_dear_in_all(few: Grid, ends: tuple[str, str], job: dict[str, Any]) -> None:
+    error = refusal(few, ends, MaximizeThroughput(max_cost_usd=1), **job)
     assert error.binding == ("cost_ceiling",)
     assert error.least_usd
-    accepted = plan(shipped, *ends, MaximizeThroughput(max_cost_usd=error.least_usd), **job)
+    accepted = plan(few, *ends, MaximizeThroughput(max_cost_usd=error.least_usd), **job)
     assert accepted.cost.total_usd is not None
     assert accepted.cost.total_usd <= error.least_usd
     assert accepted.solver.bound >= accepted.throughput_gbps
@@ -116,13 +116,13 @@ def test_too_dear_in_all(shipped: Grid, ends: tuple[str, str], job: dict[str, An
         pytest.param(MaximizeThroughput(max_cost_usd=100), marks=pytest.mark.soak),
     ],
 )
-def test_more_than_the_policy_lets_a_job_cost(shipped: Grid, objective: Objective) -> None:
-    error = refusal(shipped, PAIR, objective, volume_gb=100, policy=Policy(max_job_usd=5))
+def test_more_than_the_policy_lets_a_job_cost(few: Grid, objective: Objective) -> None:
+    error = refusal(few, PAIR, objective, volume_gb=100, policy=Policy(max_job_usd=5))
     assert error.binding == ("policy max_job_usd",)
     assert "USD: max_job_usd is 5" in str(error)
     assert error.least_usd
     policy = Policy(max_job_usd=error.least_usd)
-    accepted = plan(shipped, *PAIR, objective, volume_gb=100, policy=policy)
+    accepted = plan(few, *PAIR, objective, volume_gb=100, policy=policy)
     assert accepted.cost.total_usd is not None
     assert accepted.cost.total_usd <= error.least_usd
 

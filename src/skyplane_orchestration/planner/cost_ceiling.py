@@ -9,7 +9,7 @@ exactly is the cheapest one at the rate for a slightly higher ceiling.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_orchestration.errors import SolverFailed
@@ -25,17 +25,21 @@ from skyplane_orchestration.planner.least_total_cost import (
     within_wait,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import cheapest, fastest
+from skyplane_orchestration.planner.search.optimum import (
+    RelaxedRate,
+    cheapest,
+    fastest,
+    relaxed_fastest,
+)
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
     fastest_restricted,
 )
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.planner.total_bounds import (
-    RelaxedRate,
+    bill_row,
     priced_at,
     rate_with_others,
-    relaxed_rate,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
@@ -43,9 +47,8 @@ from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 _RATE_GAP: Final = 1e-3
 #: A plan this near to the rate of the program, as a share of it, is accepted.
 _NEAR: Final = 0.997
-#: The solver's rounding of a rate, and a ceiling that is lower by more than its tolerance.
+#: The solver's rounding of a rate.
 _RATE_ROUNDING: Final = 1e-5
-_STRICTER: Final = 1e-5
 #: No further region is tried for less than this share of a rate.
 _GROWTH_GAP: Final = 2e-3
 #: How far, relative, a program's ceiling is above one that a plan may meet exactly.
@@ -134,7 +137,8 @@ def _under_total(
         quick = problem.provision_s < wait_s
         started = rate_with_others(request, faster, total * (1 + _LOOSER), wait_s, quick)
     else:
-        started = relaxed_rate(request, faster, total * (1 + _LOOSER), wait_s)
+        row = bill_row(request, faster, total * (1 + _LOOSER), wait_s)
+        started = relaxed_fastest(faster, row)
     if started is None:
         return known, rate if known else 0.0
     found = _fastest_rate(request, faster, bill, started)
@@ -145,10 +149,6 @@ def _under_total(
         # The ceiling is met exactly, or only within the solver's tolerance.
         at = found.gbps * (1 - _RATE_ROUNDING)
         best = _faster(best, _cheapest_at(request, problem, at, ceilings, wait_s))
-    if found.gbps > rate and (best is None or best.gbps < found.gbps * _NEAR):
-        strict = replace(bill, max_usd_per_gbit=total * (1 - _STRICTER))
-        lower = _fastest_rate(request, faster, strict, started)
-        best = _faster(best, _best_up_to(request, lower, ceilings, wait_s))
     if best is None:
         best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)
     return best, found.bound

@@ -211,15 +211,14 @@ def _is_affordable_with_others(
     cheaper = _rates_below(request, problem, usd, wait_s)
     if total <= 0 or cheaper.goal_gbps >= cheaper.most_gbps:
         return total > 0
-    least = least_bill(request, cheaper, total, wait_s)
-    if least is None or not least.is_affordable:
+    if least_bill(request, cheaper, total, wait_s) is None:
         return False
     fastest = relaxed_fastest(cheaper, bill_row(request, cheaper, total, wait_s))
     if fastest is None:
         return False
-    if fastest[0] > _WIDE * cheaper.goal_gbps:
+    if fastest.bound > _WIDE * cheaper.goal_gbps:
         return True
-    cheaper = cheaper.with_goal(cheaper.goal_gbps, fastest[0])
+    cheaper = cheaper.with_goal(cheaper.goal_gbps, fastest.bound)
     return rate_with_others(request, cheaper, total, wait_s, searched) is not None
 
 

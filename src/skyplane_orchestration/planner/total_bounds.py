@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise, product
 from typing import Final
@@ -32,11 +31,10 @@ from skyplane_orchestration.planner.formulation import (
 from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.one_relay import cost_with_one_relay
-from skyplane_orchestration.planner.search.optimum import relaxed_fastest
+from skyplane_orchestration.planner.search.optimum import RelaxedRate, relaxed_fastest
 from skyplane_orchestration.planner.search.regions import (
     least_instances,
     least_of,
-    restricted_regions,
     whole_ends,
 )
 from skyplane_orchestration.planner.search.restricted import CEILING_SLACK_GBPS
@@ -54,10 +52,6 @@ _MOST_PARTS: Final = 24
 MOST_RELAYS: Final = 4
 #: A division that improves a bound by less than this share is the last.
 _LEAST_GAIN: Final = 1e-4
-#: The first bound of a rate is about this near, as a share, to the highest rate that a relaxation
-#: affords, unless that takes more relaxations.
-_RATE_STEP: Final = 0.02
-_MOST_RELAXATIONS: Final = 6
 #: A bound this near above the best rate is near enough.
 _NEAR_ABOVE: Final = 5e-3
 #: A pair of instances that costs less than this share of the bill does not matter.
@@ -137,56 +131,6 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
     return float(request.total_usd(relaxed.objective / low + boot))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RelaxedRate:
-    """What a relaxation knows of the most Gbit/s under a total.
-
-    Attributes:
-        bound: no plan is faster.
-        regions: (V,) the regions to search.
-    """
-
-    bound: float
-    regions: Mask
-
-
-def relaxed_rate(
-    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
-) -> RelaxedRate | None:
-    """The most Gbit/s under a total from the goal up, with parts of instances; None if there is no
-    affordable rate.
-
-    Args:
-        usd_per_gbit: the most for egress and billed instances per Gbit of the volume.
-    """
-    free = relaxed_fastest(problem, bill_row(request, problem, usd_per_gbit, wait_s))
-    if free is None:
-        return None
-    low, high = problem.goal_gbps, free[0]
-    at = max(low, high * (1 - _RATE_STEP))
-    chosen: tuple[PlanProblem, Relaxation] | None = None
-    for _ in range(_MOST_RELAXATIONS):
-        part = problem.with_goal(at, high)
-        least = least_bill(request, part, usd_per_gbit, wait_s)
-        if least is None:
-            high = at
-            at = math.sqrt(low * high)
-            continue
-        if least.is_affordable:
-            low, chosen = at, (part, least.relaxed)
-        else:
-            high, chosen = at, chosen or (part, least.relaxed)
-        if high <= low * (1 + 2 * _RATE_STEP):
-            break
-        at = least.affords_gbps
-        if not low < at < high:
-            at = math.sqrt(low * high)
-        elif at <= low * (1 + _RATE_STEP):
-            break
-    regions = ~problem.relays if chosen is None else restricted_regions(*chosen)
-    return RelaxedRate(high, regions)
-
-
 def rate_with_others(
     request: PlanRequest,
     problem: PlanProblem,
@@ -242,39 +186,30 @@ def _rate_with_two(
     """As `rate_with_others`, of plans with two relays or more; parts of instances may join them."""
     if problem.max_relays == 1:
         return None
-    part = problem
     at_most = priced_at(request, problem, problem.most_gbps, wait_s).usd_per_s.min()
     is_short = 2 * at_most > _NOTABLE * usd_per_gbit * problem.most_gbps
-    if is_short:
-        pairs = _with_affordable_pairs(request, problem, usd_per_gbit, wait_s, others)
-        if pairs is None:
-            return None
-        part = pairs
-    joining = others[np.isin(problem.tags, part.tags)]
     rows = [
-        least_in("relays", part, part.relays, 2.0),
-        least_in("other_relays", part, joining, 1.0),
+        least_in("relays", problem, problem.relays, 2.0),
+        least_in("other_relays", problem, others, 1.0),
     ]
-    bound, used = 0.0, np.zeros(part.region_count, dtype=bool)
-    for more in _more_at_ends(part) if is_short else ([],):
-        least = least_bill(request, part, usd_per_gbit, wait_s, *rows, *more)
-        if least is None or not least.is_affordable:
+    bound, used = 0.0, np.zeros(problem.region_count, dtype=bool)
+    for more in _more_at_ends(problem) if is_short else ([],):
+        least = least_bill(request, problem, usd_per_gbit, wait_s, *rows, *more)
+        if least is None:
             continue
-        flows = least.relaxed.flow_gbps > FLOW_TOLERANCE
-        used[part.tail[flows]] = used[part.head[flows]] = True
+        flows = least.flow_gbps > FLOW_TOLERANCE
+        used[problem.tail[flows]] = used[problem.head[flows]] = True
         # Where nothing is affordable just above the goal, that is near enough.
-        above = min(part.goal_gbps * (1 + _NEAR_ABOVE), part.most_gbps)
-        upper = part.with_goal(above, part.most_gbps)
-        least = least_bill(request, upper, usd_per_gbit, wait_s, *rows)
-        if least is not None and least.is_affordable:
-            row = bill_row(request, part, usd_per_gbit, wait_s)
-            found = relaxed_fastest(part, row, *rows, *more)
+        above = min(problem.goal_gbps * (1 + _NEAR_ABOVE), problem.most_gbps)
+        upper = problem.with_goal(above, problem.most_gbps)
+        if least_bill(request, upper, usd_per_gbit, wait_s, *rows) is not None:
+            row = bill_row(request, problem, usd_per_gbit, wait_s)
+            found = relaxed_fastest(problem, row, *rows, *more)
             above = found[0] if found else 0.0
         bound = max(bound, above)
     if not used.any():
         return None
-    regions = np.isin(problem.tags, [part.tags[region] for region in np.flatnonzero(used)])
-    return RelaxedRate(bound, regions)
+    return RelaxedRate(bound, used)
 
 
 def _more_at_ends(problem: PlanProblem) -> Iterator[list[RowBlock]]:
@@ -289,63 +224,16 @@ def _more_at_ends(problem: PlanProblem) -> Iterator[list[RowBlock]]:
         yield rows
 
 
-def _with_affordable_pairs(
-    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, others: Mask
-) -> PlanProblem | None:
-    """The problem without relays whose one instance, with the cheapest of a second one, costs more
-    than what a plan with free relays leaves; None when no pair is left.
-    """
-    is_relay = problem.relays[problem.option_region]
-    free = replace(problem, usd_per_s=np.where(is_relay, 0.0, problem.usd_per_s))
-    rest = least_bill(request, free, usd_per_gbit, wait_s)
-    if rest is None:
-        return None
-    unit = np.full(problem.region_count, math.inf)
-    at_low = priced_at(request, problem, problem.goal_gbps, wait_s)
-    np.minimum.at(unit, problem.option_region, at_low.usd_per_s)
-    unit[~problem.relays] = math.inf
-    by_price = np.argsort(unit)
-    cheapest_other = unit[others].min()
-    partner = np.where(others, unit[by_price[0]], cheapest_other)
-    partner[by_price[0]] = unit[by_price[1]] if others[by_price[0]] else cheapest_other
-    left_usd_per_s = rest.left_usd_per_s + usd_per_gbit * CEILING_SLACK_GBPS
-    kept = ~problem.relays | (unit + partner <= left_usd_per_s)
-    if not (kept & others).any() or (kept & problem.relays).sum() < 2:
-        return None
-    return problem.with_regions(kept)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LeastBill:
-    """A relaxation of the least bill.
-
-    Attributes:
-        left_usd_per_s: what it leaves of the ceiling; negative above it.
-        is_affordable: whether it keeps the ceiling, but for the solver's tolerance.
-        affords_gbps: the rate at which the overhead of its flows takes what the ceiling leaves.
-    """
-
-    relaxed: Relaxation
-    left_usd_per_s: float
-    is_affordable: bool
-    affords_gbps: float
-
-
 def least_bill(
     request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, *rows: RowBlock
-) -> LeastBill | None:
-    """The least bill above a ceiling from the goal up, both ends whole; None when infeasible."""
+) -> Relaxation | None:
+    """The least bill above a ceiling from the goal up, both ends whole; None when infeasible, or
+    above the ceiling by more than the solver's tolerance."""
     cost, most = _bill(request, problem, usd_per_gbit, wait_s)
     relaxed = relax(problem, cost, extra=[*whole_ends(problem), *rows])
-    if relaxed is None:
+    if relaxed is None or relaxed.objective > most + usd_per_gbit * CEILING_SLACK_GBPS:
         return None
-    left = most - relaxed.objective
-    priced = priced_at(request, problem, problem.goal_gbps, wait_s)
-    plain, whole = (float(relaxed.instances @ p.usd_per_s) for p in (problem, priced))
-    paid = float(relaxed.flow_gbps @ problem.usd_per_gbit) + plain + problem.time_usd_per_s
-    more = usd_per_gbit * relaxed.throughput_gbps - paid
-    affords = problem.goal_gbps * more / (whole - plain) if whole > plain else math.inf
-    return LeastBill(relaxed, left, left >= -usd_per_gbit * CEILING_SLACK_GBPS, affords)
+    return relaxed
 
 
 def bill_row(

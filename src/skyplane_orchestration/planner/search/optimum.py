@@ -10,7 +10,7 @@ Ties go to fewer relays, then to fewer instances.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -139,17 +139,29 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     return Incumbent(most, max(bound, most.throughput_gbps), searched)
 
 
-def relaxed_fastest(problem: PlanProblem, *rows: RowBlock) -> tuple[float, Mask] | None:
-    """The bound on Gbit/s from the goal up with more rows, and the (V,) regions to search.
+class RelaxedRate(NamedTuple):
+    """What a relaxation knows of the most Gbit/s.
 
-    Both ends have the whole instances that the goal needs. None when infeasible.
+    Attributes:
+        bound: no plan is faster.
+        regions: (V,) the regions to search.
+    """
+
+    bound: float
+    regions: Mask
+
+
+def relaxed_fastest(problem: PlanProblem, *rows: RowBlock) -> RelaxedRate | None:
+    """The most Gbit/s from the goal up with more rows; None when infeasible.
+
+    Both ends have the whole instances that the goal needs.
     """
     objective = throughput_objective(problem, _BOUND_HOP_WEIGHT)
     relaxed = relax(problem, objective, extra=[*rows, *whole_ends(problem)])
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE * (1 + SAME_RATE):
         return None
     bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)
-    return bound, restricted_regions(problem, relaxed)
+    return RelaxedRate(bound, restricted_regions(problem, relaxed))
 
 
 def _largest(objective: float, hop_weight: float, problem: PlanProblem) -> float:
