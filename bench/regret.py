@@ -9,8 +9,8 @@ the directory has measured. For each of the seed's ordered pairs:
 1. Under a ceiling of `CEILING` times the direct path's price per GB: the fastest plan.
 2. Above a floor of `FLOOR` times the best rate that the measured rates allow under that ceiling:
    the cheapest plan. It is always feasible, so a refusal is a miss.
-3. Both again after a probe: the edges between the regions of the plan, and the direct path, are
-   known with noise (normal, standard deviation `NOISE`, seeded), and the instances stay.
+3. Both again by `plan_measured`, after a probe of the edges that `edges_to_probe` names. Their
+   rates are measured with noise (normal, standard deviation `NOISE`, seeded).
 
 What a plan really delivers is the largest flow that its own connections and instances carry at the
 measured rates. It pays for that flow and for all of its instances.
@@ -34,17 +34,21 @@ from bench.planner_grids import MEASURED_DIR
 from bench.report import Case, finish
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
     MinimizeCost,
     Objective,
-    Policy,
+    TransferJob,
 )
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.planner import plan
 from skyplane_orchestration.planner.baselines import direct
+from skyplane_orchestration.provision.probe_routes import edges_to_probe
+from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
+from skyplane_orchestration.transfer.probe import PROBE_S
 from skyplane_orchestration.units import (
     usd_per_gb_to_usd_per_gbit,
     usd_per_gbit_to_usd_per_gb,
@@ -55,6 +59,8 @@ SEED: Final = 20220129
 PAIRS: Final = 150
 CEILING, FLOOR, NOISE = 1.25, 0.8, 0.05
 ONE_INSTANCE: Final = Limits(instance_limit=1)
+#: Where the job has its objects does not matter: its plans name the regions.
+JOB: Final = TransferJob(Location("s3://from/"), Location("s3://to/"), limits=ONE_INSTANCE)
 #: Connections of the measurement of a rate.
 MEASURED_OVER: Final = 64
 #: Weight of USD per Gbit against Gbit/s: of equal flows the cheapest is real.
@@ -182,13 +188,13 @@ class Judge:
         best = plan(self.truth, src, dst, fastest, limits=ONE_INSTANCE).throughput_gbps
         cheapest = MinimizeCost(FLOOR * best)
         made = plan(self.modelled, src, dst, fastest, limits=ONE_INSTANCE)
-        again = self.plan_probed(made, fastest, noise)
+        again = self.plan_probed(made, noise)
         real_direct = direct(self.truth, src, dst, limits=ONE_INSTANCE).throughput_gbps
         above = self.plan_above(src, dst, cheapest, ONE_INSTANCE)
         floor, floor_probed = NOTHING, NOTHING
         if above is not None:
             floor = delivered(above, self.truth)
-            floor_probed = delivered(self.plan_probed(above, cheapest, noise), self.truth)
+            floor_probed = delivered(self.plan_probed(above, noise), self.truth)
         today = self.plan_above(src, dst, cheapest, replace(ONE_INSTANCE, confidence=0.5))
         return Verdict(
             src=src,
@@ -208,6 +214,9 @@ class Judge:
             floor_today=NOTHING if today is None else delivered(today, self.truth),
         )
 
+    def real_gbps(self, src: str, dst: str) -> float:
+        return float(self.truth.throughput_gbps[self.truth.index_of(src), self.truth.index_of(dst)])
+
     def plan_above(
         self, src: str, dst: str, objective: Objective, limits: Limits
     ) -> TransferPlan | None:
@@ -217,43 +226,23 @@ class Judge:
         except PlanInfeasible:
             return None
 
-    def plan_probed(
-        self, made: TransferPlan, objective: Objective, noise: random.Random
-    ) -> TransferPlan:
-        """The plan on the same instances, with what a probe has measured between them.
-
-        A plan that the probe finds no better one for stays.
-        """
-        rates, known = self.modelled.throughput_gbps.copy(), self.modelled.measured.copy()
-        regions = sorted(made.instances)
-        for src in regions:
-            for dst in regions:
-                edge = self.truth.index_of(src), self.truth.index_of(dst)
-                factor = max(0.0, noise.gauss(1.0, NOISE))
-                rates[edge], known[edge] = self.truth.throughput_gbps[edge] * factor, True
-        measured = self.modelled.with_edges(throughput_gbps=rates, measured=known)
-        run = {(tag.partition(":")[0], group.type) for tag, group in made.instances.items()}
-        clouds = {cloud for cloud, _ in run}
-        quotas = [RegionQuota(tag, "", instances=one.count) for tag, one in made.instances.items()]
-        running = replace(
-            measured.with_account(quotas),
-            measured_noise=NOISE,
-            types=tuple(
-                kind
-                for kind in measured.types
-                if kind.cloud not in clouds or (kind.cloud, kind.name) in run
-            ),
-        )
-        limits = ONE_INSTANCE if made.relays else replace(ONE_INSTANCE, max_relays=0)
-        try:
-            return plan(
-                running,
-                made.src,
-                made.dst,
-                objective,
-                limits=limits,
-                policy=Policy(allow_regions=made.relays),
+    def plan_probed(self, made: TransferPlan, noise: random.Random) -> TransferPlan:
+        """The plan after a probe of its fleet; the same one if no other keeps the ceiling."""
+        measured = [
+            EdgeMeasurement(
+                src,
+                dst,
+                self.real_gbps(src, dst) * max(0.0, noise.gauss(1.0, NOISE)),
+                connections=MEASURED_OVER,
+                instances=1,
+                seconds=PROBE_S,
+                bytes=0,
+                at_unix_s=0.0,
             )
+            for src, dst in edges_to_probe(made)
+        ]
+        try:
+            return plan_measured(self.modelled, JOB, made, measured, ProbeCost(), {})
         except PlanInfeasible:
             return made
 

@@ -95,6 +95,15 @@ def test_the_fastest_plan_takes_the_place_of_a_floor_that_does_not_hold(
     assert found.objective == plan.objective
 
 
+@pytest.mark.parametrize(("ceiling", "most"), [(0.13, 0.99 * 0.13), (0.1165, 0.1165)])
+def test_a_measured_plan_leaves_room_below_a_ceiling_if_it_can(ceiling: float, most: float) -> None:
+    """The second ceiling allows the direct path, for .116, and with room it allows nothing."""
+    plan = plan_of(MaximizeThroughput(max_usd_per_gb=ceiling))
+    found = again(plan, {DIRECT: 1.0, FIRST: 2.0, SECOND: 2.0})
+    assert 0.98 * most < found.cost.usd_per_gb <= most
+    assert found.objective == plan.objective
+
+
 def test_a_ceiling_counts_what_the_probe_has_cost() -> None:
     # Over the relay 0.12 USD per GB and its instances.
     plan = plan_of(MaximizeThroughput(max_cost_usd=13.5))

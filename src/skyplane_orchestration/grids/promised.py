@@ -37,16 +37,11 @@ def promised_share(grid: Grid, pair: str, confidence: float) -> float:
     return float(min(1.0, shares[place - 1] + part * (shares[place] - shares[place - 1])))
 
 
-def measured_share(grid: Grid, confidence: float) -> float:
-    """The share of a measured rate that at least `confidence` of edges reach.
-
-    Noise is normal, with the grid's standard deviation.
-    """
-    return max(0.0, 1 + NormalDist().inv_cdf(1 - confidence) * grid.measured_noise)
-
-
 def promised_shares(grid: Grid, confidence: float) -> Floats:
-    """The share of every ordered pair of regions, modelled or measured, shape (V, V)."""
+    """The share of every ordered pair of regions, modelled or measured, shape (V, V).
+
+    The noise of measured rates is normal, with the grid's standard deviation.
+    """
     import numpy as np
 
     clouds = [region.cloud for region in grid.regions]
@@ -54,7 +49,6 @@ def promised_shares(grid: Grid, confidence: float) -> Floats:
     by_pair = np.array(
         [[promised_share(grid, f"{src}>{dst}", confidence) for dst in names] for src in names]
     )
-    shares: Floats = np.where(
-        grid.measured, measured_share(grid, confidence), by_pair[np.ix_(number, number)]
-    )
+    measured = max(0.0, 1 + NormalDist().inv_cdf(1 - confidence) * grid.measured_noise)
+    shares: Floats = np.where(grid.measured, measured, by_pair[np.ix_(number, number)])
     return shares

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -49,17 +50,23 @@ def flows_over(parts: Iterable[tuple[Iterable[Edge], float]]) -> dict[Edge, floa
 
 
 def with_spare_connections(overlay: Overlay) -> Overlay:
-    """The same flows over all connections that the instances have.
+    """The same flows over the connections that the instances have, in proportion.
 
-    They cost nothing, and an edge that is slower than the grid says keeps its flow the longer.
-    With several paths the connections stay: more bytes than planned might take an expensive one.
+    They cost nothing, and an edge that is slower than the grid says keeps its flow the longer. One
+    of several paths may be expensive, so the edges at the end with the least to spare stay as they
+    are then: they hold every path to its share.
     """
-    if len(overlay.paths) > 1:
-        return overlay
+    used: Counter[tuple[int, str]] = Counter()
+    for edge, count in overlay.connections.items():
+        used.update(dict.fromkeys(enumerate(edge), count))
+    most = {end: overlay.types[end[1]].connection_limit * overlay.instances[end[1]] for end in used}
+    src, *_, dst = next(iter(overlay.paths))
+    holding = max((0, src), (1, dst), key=lambda end: used[end] / most[end])
 
     def spread(edge: Edge, count: int) -> int:
-        each = (overlay.types[tag].connection_limit * overlay.instances[tag] for tag in edge)
-        return max(count, min(each))
+        if len(overlay.paths) > 1 and holding in enumerate(edge):
+            return count
+        return min(count * most[end] // used[end] for end in enumerate(edge))
 
     return replace(
         overlay,

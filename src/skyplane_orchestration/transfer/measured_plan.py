@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Standard deviation of a probed rate, as a share of it: an estimate, not measured.
 _NOISE: Final = 0.05
+#: The share of a ceiling that a plan leaves free, since noise changes how paths mix.
+_ROOM: Final = 0.01
 _RUNNING: Final = "the instances that run"
 #: A ceiling above every price.
 _ANY_USD_PER_GB: Final = 1000.0
@@ -52,21 +54,25 @@ def plan_measured(
 ) -> TransferPlan:
     """The best plan for the objective of a plan, on its instances, with the measured rates.
 
-    Ceilings and deadlines hold together with what the probe took. The fastest plan takes the place
-    of one for a floor or a deadline that these instances cannot meet.
+    Ceilings and deadlines hold together with what the probe took, and measured plans leave some
+    room below a ceiling if they can. The fastest plan takes the place of one for a floor or a
+    deadline that these instances cannot meet.
 
     Raises PlanInfeasible: no plan on these instances stays below the ceilings.
     """
     objective = objective_from_dict(plan.objective)
     on_running = _on_running(_with_rates(grid, measured), plan, provision_s)
     policy = _policy_of(job.policy, plan, spent)
+    rest = _rest_of(objective, plan, spent, _ROOM if measured else 0.0)
     try:
-        found = _planned(on_running, job, plan, _rest_of(objective, plan, spent), policy)
+        found = _planned(on_running, job, plan, rest, policy)
     except PlanInfeasible:
-        if isinstance(objective, MaximizeThroughput) or not measured:
+        if not measured:
             raise
-        fastest = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
-        found = _planned(on_running, job, plan, fastest, policy)
+        rest = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
+        if isinstance(objective, MaximizeThroughput):
+            rest = _rest_of(objective, plan, spent)
+        found = _planned(on_running, job, plan, rest, policy)
     _require_running(found, plan)
     return replace(
         in_place_of(plan, found, job),
@@ -95,17 +101,22 @@ def _planned(
     )
 
 
-def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Objective:
-    """The objective for what is left of it. Raises PlanInfeasible if that is nothing."""
+def _rest_of(
+    objective: Objective, plan: TransferPlan, spent: ProbeCost, room: float = 0.0
+) -> Objective:
+    """The objective for what is left of it, with a share of a ceiling left free.
+
+    Raises PlanInfeasible if nothing is left.
+    """
     volume_gb = plan.volume_gb or 0.0
     if isinstance(objective, Deadline):
         left_s = objective.seconds - spent.seconds
         return Deadline(_positive(left_s, "deadline"))
     if isinstance(objective, MaximizeThroughput):
         if objective.max_cost_usd is not None:
-            left_usd = objective.max_cost_usd - spent.usd
+            left_usd = objective.max_cost_usd * (1 - room) - spent.usd
             return MaximizeThroughput(max_cost_usd=_positive(left_usd, "cost"))
-        left_usd = objective.max_usd_per_gb or 0.0
+        left_usd = (objective.max_usd_per_gb or 0.0) * (1 - room)
         if volume_gb:
             left_usd += (spent.gb * left_usd - spent.usd) / volume_gb
         return MaximizeThroughput(max_usd_per_gb=_positive(left_usd, "price"))
