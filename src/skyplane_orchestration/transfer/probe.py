@@ -162,7 +162,7 @@ def _why_not(
     known_s = context.fleets.provisioner.provision_s
     try:
         plan_measured(context.grid(), job, plan, (), cost, known_s)
-        with _sessions(context, fleet) as sessions:
+        with FleetSessions(fleet, context.fleets.authority_of(fleet.key)) as sessions:
             statuses = sessions.each(fleet.gateways, lambda _, client: client.status())
     except PlanInfeasible as error:
         return f"what it costs would break the limits of the job ({error})"
@@ -204,10 +204,6 @@ def _modelled_gbps(grid: Grid, edge: Edge) -> float:
 # -- the probe
 
 
-def _sessions(context: ClientContext, fleet: Fleet) -> FleetSessions:
-    return FleetSessions(fleet, context.fleets.authority_of(fleet.key))
-
-
 def measure(
     context: ClientContext, fleet: Fleet, rounds: Sequence[Sequence[Edge]], grid: Grid
 ) -> Iterator[EdgeMeasurement]:
@@ -223,7 +219,7 @@ def measure(
     for route in probe_routes([edge for one in rounds for edge in one], nodes):
         src, dst = (fleet.gateway(node).region for node in route.nodes)
         routes.setdefault((src, dst), []).append(route)
-    with _sessions(context, fleet) as sessions:
+    with FleetSessions(fleet, context.fleets.authority_of(fleet.key)) as sessions:
         for edges in rounds:
             now = [route for edge in edges for route in routes[edge]]
             _connect(sessions, now, context.clock)
