@@ -14,10 +14,10 @@ from typing import Final
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.formulation import RowBlock, cost_ceiling, policy_rows
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
-    Candidate,
     candidate_from,
     is_within,
     least_total,

@@ -13,8 +13,8 @@ import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.build_plan import PlanRequest
-from skyplane_orchestration.planner.least_total_cost import Candidate, candidate_from
-from skyplane_orchestration.planner.pricing import plan_cost
+from skyplane_orchestration.planner.candidate import Candidate
+from skyplane_orchestration.planner.least_total_cost import candidate_from
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
@@ -34,9 +34,8 @@ def with_fewest_instances(request: PlanRequest, problem: PlanProblem, best: Cand
 
     It has the regions of the best one, or some of them.
     """
-    ceiling_usd = best.usd_with_time(problem.time_usd_per_s) + ROOM * _decided_usd(
-        request, problem, best
-    )
+    time_usd_per_s = problem.time_usd_per_s
+    ceiling_usd = best.usd_with_time(time_usd_per_s) + ROOM * best.decided_usd(time_usd_per_s)
     used = np.array([tag in best.overlay.instances for tag in problem.tags])
     few = problem.with_regions(used | ~problem.relays)
     try:
@@ -54,21 +53,13 @@ def with_fewest_instances(request: PlanRequest, problem: PlanProblem, best: Cand
         solved = cheapest(at_rate, exactly=True)
         if solved is not None:
             fewer = candidate_from(request, solved.solution)
-            if fewer.usd_with_time(problem.time_usd_per_s) <= ceiling_usd:
+            if fewer.usd_with_time(time_usd_per_s) <= ceiling_usd:
                 return fewer
     return best
 
 
-def _decided_usd(request: PlanRequest, problem: PlanProblem, best: Candidate) -> float:
-    """What the number of instances decides: time, provisioning and minimum billing, in USD."""
-    egress = plan_cost.egress_usd_per_gb(request.grid, best.overlay)
-    cost = request.cost(egress, best.overlay, best.wait_s)
-    before_usd = (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
-    return problem.time_usd_per_s * best.done_s + before_usd
-
-
 def _bill(request: PlanRequest, problem: PlanProblem, best: Candidate, ceiling_usd: float) -> Bill:
-    if best.total_usd is None:
+    if best.cost.total_usd is None:
         return Bill(_ENDLESS_GBIT, 0.0, usd_per_gb_to_usd_per_gbit(ceiling_usd))
     waiting_usd = problem.time_usd_per_s * best.wait_s
     most = request.usd_per_gbit(ceiling_usd - waiting_usd)

@@ -21,14 +21,13 @@ import numpy as np
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate, priced
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
-from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, relaxed_fastest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
-from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
+from skyplane_orchestration.planner.solution import IntegerSolution
 from skyplane_orchestration.planner.total_bounds import (
     bill_row,
     bound_on_total,
@@ -36,7 +35,6 @@ from skyplane_orchestration.planner.total_bounds import (
     priced_at,
     rate_with_others,
 )
-from skyplane_orchestration.units import gb_to_gbit
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
@@ -48,39 +46,6 @@ _NEAR_BELOW: Final = 2e-3
 _WIDE: Final = 8.0
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
 _ROUNDING: Final = 1e-12
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A decoded overlay with its price.
-
-    Attributes:
-        usd_per_gb: (4a).
-        total_usd: all cost items of the job; None without a volume.
-        wait_s: seconds until its gateways respond.
-        done_s: seconds until the job is done, its wait included; without a volume those of one GB,
-            without a wait.
-    """
-
-    overlay: Overlay
-    usd_per_gb: float
-    total_usd: float | None
-    wait_s: float
-    done_s: float
-
-    @property
-    def gbps(self) -> float:
-        return self.overlay.throughput_gbps
-
-    @property
-    def usd(self) -> float:
-        """The total; infinite without a volume."""
-        return math.inf if self.total_usd is None else self.total_usd
-
-    def usd_with_time(self, time_usd_per_s: float) -> float:
-        """The total and the value of its time in USD; those of one GB without a volume."""
-        usd = self.usd_per_gb if self.total_usd is None else self.total_usd
-        return usd + time_usd_per_s * self.done_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,20 +68,8 @@ def is_within(usd: float, ceiling_usd: float) -> bool:
 def candidate_from(
     request: PlanRequest, solution: IntegerSolution, wait_s: float | None = None
 ) -> Candidate:
-    """The decoded solution with its price; `wait_s` None: the wait of the overlay's own clouds."""
+    """The decoded solution with its price; `wait_s` as for `priced`."""
     return priced(request, decode(solution), wait_s)
-
-
-def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
-    """An overlay with its price; arguments as for `candidate_from`."""
-    own_wait_s = request.wait_s(overlay.instances)
-    billed_wait_s = own_wait_s if wait_s is None else wait_s
-    egress = plan_cost.egress_usd_per_gb(request.grid, overlay)
-    cost = request.cost(egress, overlay, billed_wait_s)
-    transfer_s = request.transfer_s_of(overlay)
-    gb_s = gb_to_gbit(1.0) / overlay.throughput_gbps
-    done_s = billed_wait_s + transfer_s if transfer_s else gb_s
-    return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s, done_s)
 
 
 def provision_waits(problem: PlanProblem) -> list[float]:
@@ -166,14 +119,14 @@ def least_total(
 
     bound = request.total_usd(at_goal.bound)
     best = candidate_from(request, at_goal.solution, wait_s)
-    parts = [on_regions_of(problem, at_goal)]
-    if parts[0].region_count < problem.region_count:
+    tried = [np.isin(problem.tags, at_goal.searched.tags)]
+    if not tried[0].all():
         # Mostly no further relay pays, which is soon proven.
-        used = np.isin(problem.tags, list(best.overlay.instances))
-        parts.insert(0, problem.with_regions(used))
-    for part in parts:
+        tried.insert(0, np.isin(problem.tags, list(best.overlay.instances)))
+    for regions in tried:
         if _is_near(usd(best), bound):
             break
+        part = problem.with_regions(regions)
         # At the rate that the program of the total finds, the overhead is known.
         most = request.usd_per_gbit(usd(best)) * (1 + _ROOM)
         bill = Bill(request.volume_gbit, wait_s, most, least_s=request.object_bound().seconds)
@@ -190,10 +143,9 @@ def least_total(
         if at_rate is not None:
             best = min(best, candidate_from(request, at_rate.solution, wait_s), key=usd)
         proven = request.total_usd(found.bound)
-        if part.region_count < problem.region_count:
+        if not regions.all():
             least = usd(best) * (1 - _NEAR_BELOW)
-            known = np.isin(problem.tags, part.tags)
-            affordable = _is_affordable_with_others(request, problem, least, wait_s, known)
+            affordable = _is_affordable_with_others(request, problem, least, wait_s, regions)
             proven = 0.0 if affordable else min(proven, least)
         bound = max(bound, proven)
         if proven:
@@ -220,12 +172,6 @@ def _is_affordable_with_others(
         return True
     cheaper = cheaper.with_goal(cheaper.goal_gbps, fastest.bound)
     return rate_with_others(request, cheaper, total, wait_s, searched) is not None
-
-
-def on_regions_of(problem: PlanProblem, found: Incumbent) -> PlanProblem:
-    """The problem, with its own prices, on the regions that were searched for a solution."""
-    tags = set(found.searched.tags)
-    return problem.with_regions(np.array([tag in tags for tag in problem.tags]))
 
 
 def _rates_below(

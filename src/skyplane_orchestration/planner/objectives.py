@@ -18,6 +18,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.planner import infeasibility, least_total_cost
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
@@ -27,7 +28,7 @@ from skyplane_orchestration.planner.constraint_names import (
 )
 from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
 from skyplane_orchestration.planner.fewest_instances import with_fewest_instances
-from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, Candidate, is_within
+from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, is_within
 from skyplane_orchestration.planner.object_limits import limited_by_objects
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput

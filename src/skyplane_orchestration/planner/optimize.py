@@ -32,10 +32,9 @@ from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_stat
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
-from skyplane_orchestration.planner.value_of_time import Figures, counts_time, notes_on_time
+from skyplane_orchestration.planner.value_of_time import counts_time, notes_on_time
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.planner.least_total_cost import Candidate
     from skyplane_orchestration.planner.problem import PlanProblem
 
 logger = logging.getLogger(__name__)
@@ -173,23 +172,7 @@ def _plan_over_edges(
     if not isinstance(objective, MinimizeCost) or not objective.time_usd_per_s:
         return found
     cheapest = search.best(replace(objective, value_of_time_usd_per_hour=0.0)).candidate
-    return replace(found, notes=(*_notes_on_time(candidate, cheapest), *found.notes))
-
-
-def _notes_on_time(found: Candidate, cheapest: Candidate) -> Iterator[str]:
-    has_volume = found.total_usd is not None
-    return notes_on_time(
-        *(
-            Figures(
-                sum(one.overlay.instances.values()),
-                one.gbps,
-                one.done_s,
-                one.usd if has_volume else one.usd_per_gb,
-            )
-            for one in (found, cheapest)
-        ),
-        has_volume=has_volume,
-    )
+    return replace(found, notes=(*notes_on_time(candidate, cheapest), *found.notes))
 
 
 def _notes_on_request(
@@ -262,15 +245,14 @@ def _plan_in_single_region(
 ) -> TransferPlan:
     started = time.perf_counter()
     region, overlay = best_in_single_region(request, objective, policy.max_job_usd)
-    cost = region.cost(overlay)
+    best = region.priced(overlay)
     notes: tuple[str, ...] = ()
     if isinstance(objective, MinimizeCost) and objective.time_usd_per_s:
         plain = replace(objective, value_of_time_usd_per_hour=0.0)
-        figures = [region.figures(one) for one in (overlay, region.best(plain, policy.max_job_usd))]
-        notes = tuple(notes_on_time(*figures, has_volume=cost.total_usd is not None))
-    bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
-    if isinstance(objective, MaximizeThroughput):
-        bound = overlay.throughput_gbps
+        cheapest = region.priced(region.best(plain, policy.max_job_usd))
+        notes = tuple(notes_on_time(best, cheapest))
+    is_rate = isinstance(objective, MaximizeThroughput)
+    bound = best.gbps if is_rate else best.usd_with_time(0.0)
     found = assemble(
         request,
         overlay,

@@ -19,15 +19,14 @@ from skyplane_orchestration.model.job import (
     Objective,
 )
 from skyplane_orchestration.model.location import parse_region_tag
-from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate, priced
 from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing
-from skyplane_orchestration.planner.value_of_time import ROOM, Figures, counts_time
-from skyplane_orchestration.units import gb_to_gbit
+from skyplane_orchestration.planner.value_of_time import ROOM, counts_time
 
 #: Relative difference of rates that counts as none.
 _ROUNDING: Final = 1e-9
@@ -58,19 +57,19 @@ def best_in_single_region(
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
     for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
-        priced, asked = grid.priced(_gateway_tag(request), kind), objective
-        region = SingleRegion(request, priced, objective)
+        here, asked = grid.priced(_gateway_tag(request), kind), objective
+        region = SingleRegion(request, here, objective)
         if isinstance(objective, MinimizeCost) and objective.floor_gbps > region.most_gbps:
             # At the floor, the objects take the time already.
             asked = replace(objective, value_of_time_usd_per_hour=0.0)
-            region = SingleRegion(request, priced, asked)
+            region = SingleRegion(request, here, asked)
         try:
             overlay = region.best(asked, max_job_usd)
         except PlanInfeasible as error:
             refused.append(error)
             continue
         time_usd_per_s = objective.time_usd_per_s if isinstance(objective, MinimizeCost) else 0.0
-        price = region.usd_with_time(overlay, time_usd_per_s)
+        price = region.priced(overlay).usd_with_time(time_usd_per_s)
         if isinstance(objective, MaximizeThroughput):
             rank = (-overlay.throughput_gbps, price)
         else:
@@ -135,7 +134,7 @@ class SingleRegion:
         if isinstance(objective, MinimizeCost) and not is_exact:
             count = self._least_with_time(objective.time_usd_per_s, count, max_job_usd)
         found = self.overlay(count, floor if is_exact else None)
-        total = self.cost(found).total_usd
+        total = self.priced(found).cost.total_usd
         if max_job_usd is not None and total is not None and total > max_job_usd:
             raise infeasibility.total_ceiling_infeasible(
                 self._request.route, max_job_usd, total, is_policy=True
@@ -147,17 +146,8 @@ class SingleRegion:
         rate = min(count * self._instance_gbps, self._ends_gbps) if gbps is None else gbps
         return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count}, {self.tag: self.kind})
 
-    def cost(self, overlay: Overlay) -> PlanCost:
-        return self._request.cost(self.egress_usd_per_gb, overlay, self._wait_s)
-
-    def figures(self, overlay: Overlay) -> Figures:
-        """The overlay in the figures of a note."""
-        return Figures(
-            overlay.instances[self.tag],
-            overlay.throughput_gbps,
-            self.done_s(overlay),
-            self.usd_with_time(overlay, 0.0),
-        )
+    def priced(self, overlay: Overlay) -> Candidate:
+        return priced(self._request, overlay, egress_usd_per_gb=self.egress_usd_per_gb)
 
     def binding(self, overlay: Overlay) -> tuple[str, ...]:
         """The limits that prevent more throughput: the objects, a store at an end, the quota."""
@@ -169,19 +159,6 @@ class SingleRegion:
             return (f"{self._quota.name} {self.tag}",)
         return ()
 
-    def usd_with_time(self, overlay: Overlay, time_usd_per_s: float) -> float:
-        """The total and the value of its time; those of one GB without a volume."""
-        cost = self.cost(overlay)
-        usd = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
-        return usd + time_usd_per_s * self.done_s(overlay)
-
-    def done_s(self, overlay: Overlay) -> float:
-        """Seconds until the job is done, its wait included; of one GB without a volume."""
-        transfer_s = self._request.transfer_s_of(overlay)
-        if transfer_s is None:
-            return gb_to_gbit(1.0) / overlay.throughput_gbps
-        return self._wait_s + transfer_s
-
     def _least_with_time(self, time_usd_per_s: float, least: int, max_job_usd: float | None) -> int:
         """The fewest instances from `least` up with about the least sum of bill and time.
 
@@ -190,19 +167,16 @@ class SingleRegion:
         if not time_usd_per_s or is_off_grid(self._request.grid, self.tag):
             return least
         counts = range(least, min(self._quota.instances, self._instances_for(self.most_gbps)) + 1)
-        sums: dict[int, float] = {}
-        for count in counts:
-            overlay = self.overlay(count)
-            total = self.cost(overlay).total_usd
-            if max_job_usd is None or total is None or total <= max_job_usd:
-                sums[count] = self.usd_with_time(overlay, time_usd_per_s)
+        every = {count: self.priced(self.overlay(count)) for count in counts}
+        sums = {
+            count: one.usd_with_time(time_usd_per_s)
+            for count, one in every.items()
+            if max_job_usd is None or (one.cost.total_usd or 0.0) <= max_job_usd
+        }
         if not sums:
             return least
-        best = self.overlay(min(sums, key=lambda count: sums[count]))
-        cost = self.cost(best)
-        decided = time_usd_per_s * self.done_s(best)
-        decided += (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
-        most = min(sums.values()) + ROOM * decided
+        best = every[min(sums, key=lambda count: sums[count])]
+        most = min(sums.values()) + ROOM * best.decided_usd(time_usd_per_s)
         return min(count for count, usd in sums.items() if usd <= most)
 
     def _instances_for(self, gbps: float) -> int:
@@ -256,7 +230,7 @@ class SingleRegion:
         route = self._request.route
 
         def refusal(count: int) -> PlanInfeasible | None:
-            cost = self.cost(self.overlay(count))
+            cost = self.priced(self.overlay(count)).cost
             total = cost.total_usd or 0.0
             if cost.usd_per_gb > per_gb:
                 return infeasibility.price_ceiling_infeasible(route, per_gb, cost.usd_per_gb)

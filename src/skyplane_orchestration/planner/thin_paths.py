@@ -14,8 +14,8 @@ import numpy as np
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.model.job import Objective
+from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.distance_to_bound import gap_of
-from skyplane_orchestration.planner.least_total_cost import Candidate
 from skyplane_orchestration.planner.objectives import ObjectiveSearch, objective_value
 
 #: The least share of the rate that a path carries.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from skyplane_orchestration.formatting import counted, duration
 from skyplane_orchestration.model.job import Deadline, MaximizeThroughput, Objective
+from skyplane_orchestration.planner.candidate import Candidate
 
 #: What fewer instances may cost, as a share of what their number decides: the value of the time,
 #: and what instances cost before the transfer.
@@ -26,27 +27,13 @@ def counts_time(objective: Objective) -> bool:
     return isinstance(objective, Deadline) or objective.time_usd_per_s > 0
 
 
-class Figures(NamedTuple):
-    """A plan in figures.
-
-    Attributes:
-        done_s: until the job is done; of one GB without a volume.
-        usd: of the job; of one GB without a volume.
-    """
-
-    instances: int
-    gbps: float
-    done_s: float
-    usd: float
-
-
-def notes_on_time(found: Figures, cheapest: Figures, *, has_volume: bool) -> Iterator[str]:
+def notes_on_time(found: Candidate, cheapest: Candidate) -> Iterator[str]:
     """A note that compares the plan with the cheapest one, unless they are as fast."""
     if found.gbps <= cheapest.gbps * (1 + _SAME):
         return
-    more = max(found.usd - cheapest.usd, 0.0)
-    instances = counted(found.instances, "instance")
-    if has_volume:
+    more = max(found.usd_with_time(0.0) - cheapest.usd_with_time(0.0), 0.0)
+    instances = counted(sum(found.overlay.instances.values()), "instance")
+    if found.cost.total_usd is not None:
         yield (
             f"{instances}: {duration(found.done_s)} for ${more:.2f} more than the cheapest plan,"
             f" {duration(cheapest.done_s)} (objective 'cheapest')"

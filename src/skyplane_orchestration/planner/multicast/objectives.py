@@ -14,6 +14,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate, priced
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
@@ -29,8 +30,6 @@ from skyplane_orchestration.planner.infeasibility import (
 )
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
-    Candidate,
-    priced,
     provision_waits,
 )
 from skyplane_orchestration.planner.multicast.build_plan import decode_trees

@@ -26,13 +26,13 @@ from skyplane_orchestration.model.multicast_plan import MulticastPlan, SeparateT
 from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
+from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
-    Candidate,
     provision_waits,
     within_wait,
 )
