@@ -342,6 +342,15 @@ def test_a_fleet_that_does_not_take_the_next_plan_keeps_the_old_one() -> None:
     assert (status.state, both.steps[-1]) == ("failed", "restore")
 
 
+def test_a_process_that_only_watches_leaves_the_change_to_another() -> None:
+    control = FakeControl([running(1.0), running(1.1)])
+    found: list[NextPlan | None] = [NEXT, None]
+    with patch.object(InFlightPlanner, "look", lambda *_: found.pop()):
+        watch = monitor_of(control, ManualClock().clock)
+        assert [watch.poll(), watch.poll()] == [None, "slow"]
+    assert control.done == []
+
+
 def test_a_fleet_that_does_not_come_back_may_do_without_a_region() -> None:
     control = FakeControl([ended(running(1.0), LOST), ended(running(1.0, 2), None)], BOTH_ANSWER)
     control.restore_error = QuotaExceeded("the quota L-1 is used up")

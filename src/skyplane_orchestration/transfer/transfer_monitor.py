@@ -130,6 +130,8 @@ class Monitor:
                 return "deadline" if isinstance(self._exceeded, Stopped) else "budget"
             if isinstance(event, Answered):
                 self._renew_credentials()
+                if self._planner.look(self._status) is not None:
+                    return "slow"
             return None
 
     def follow(self, for_s: float) -> WatchEnd | None:
@@ -221,12 +223,15 @@ class Monitor:
         if event is None and self._exceeded is not None and _code_of(self._status) == Stopped.code:
             self._status = replace(self._status, error=self._exceeded.to_dict())
         if isinstance(event, Answered):
-            if self._exceeded is not None and not self._stop(self._exceeded):
-                return Silent("it does not answer")
+            if self._exceeded is not None:
+                log.warning("transfer %s: %s", self.submitted.transfer_key, self._exceeded.message)
+                try:
+                    self.control.stop(self.submitted, self._exceeded.message)
+                except GatewayUnreachable:
+                    return Silent("it does not answer")
             self._renew_credentials()
-            if self._exceeded is None:
-                found = self._planner.look(self._status)
-                return event if found is None else self._move(found)
+            found = None if self._exceeded is not None else self._planner.look(self._status)
+            return event if found is None else self._move(found)
         return event
 
     def _move(self, found: NextPlan) -> Event:
@@ -293,15 +298,6 @@ class Monitor:
         self._renewal.poll(
             self._status, lambda: self.control.renew_credentials(self.request, epoch)
         )
-
-    def _stop(self, exceeded: SkyplaneError) -> bool:
-        """Tell the lead to stop; False if it does not answer."""
-        log.warning("transfer %s: %s", self.submitted.transfer_key, exceeded.message)
-        try:
-            self.control.stop(self.submitted, exceeded.message)
-        except GatewayUnreachable:
-            return False
-        return True
 
     def _lead_changed(self, tenure: Tenure) -> None:
         before = self.submitted

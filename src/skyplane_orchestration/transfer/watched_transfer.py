@@ -11,8 +11,8 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 #: Why a watch ends: the transfer has ended; its lead does not answer, or leads no longer; it has
-#: cost its limit; the deadline of the task has passed.
-WatchEnd = Literal["ended", "silent", "budget", "deadline"]
+#: cost its limit; the deadline of the task has passed; another plan is better (see `in_flight`).
+WatchEnd = Literal["ended", "silent", "budget", "deadline", "slow"]
 
 
 @dataclass(frozen=True, slots=True)
