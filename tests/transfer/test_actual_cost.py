@@ -11,7 +11,12 @@ from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost
 from skyplane_orchestration.model.result import CostOutcome, TransferResult, TryOutcome
-from skyplane_orchestration.transfer.actual_cost import cost_of, own_costs, with_other_items
+from skyplane_orchestration.transfer.actual_cost import (
+    SPENT,
+    cost_of,
+    own_costs,
+    with_other_items,
+)
 
 PLAN = replace(samples.PLAN, instances={samples.A: InstanceGroup("c7gn.large", 1, 36.0)})
 LOCAL = samples.fleet_of("ab", plan=PLAN, provision_s=20.0)
@@ -80,6 +85,10 @@ def test_other_items_follow_what_they_are_billed_by(
     assert list(cost.other_usd.values()) == pytest.approx(items)
     assert cost.total_usd == pytest.approx(spent.total_usd + sum(items))
     assert with_other_items(cost, BILLED, copied_gb * samples.GB) == cost, "counted once"
+    # What a plan of mid-transfer says was spent before it is in the cost already.
+    later = {**BILLED.cost.other_usd, SPENT: 9.0}
+    moved = replace(BILLED, cost=replace(BILLED.cost, other_usd=later))
+    assert with_other_items(spent, moved, copied_gb * samples.GB) == cost
 
 
 def test_a_plan_without_a_price_of_instances_has_none_of_the_hour() -> None:

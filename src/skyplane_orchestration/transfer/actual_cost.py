@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Final
 
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.model.fleet import Fleet
@@ -12,6 +13,9 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
+
+#: In a plan of mid-transfer, what was spent before it. Costs of bytes and instances have it too.
+SPENT: Final = "before this plan"
 
 
 def edge_outcomes(
@@ -109,7 +113,8 @@ def with_other_items(cost: CostOutcome, plan: TransferPlan, copied_bytes: int) -
         RETRIEVAL: _share(bytes_to_gb(copied_bytes), plan.volume_gb),
         KEYS: _share(cost.request_usd, planned.request_usd),
     }
-    items = {item: usd * shares.get(item, by_hour) for item, usd in planned.other_usd.items()}
+    items = {item: usd for item, usd in planned.other_usd.items() if item != SPENT}
+    items = {item: usd * shares.get(item, by_hour) for item, usd in items.items()}
     return replace(cost, other_usd=items)
 
 

@@ -17,6 +17,7 @@ from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL, Fleet, instance_of
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.transfer.actual_cost import SPENT
 from skyplane_orchestration.transfer.learning import RouteRows, achieved_rates
 from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
 from skyplane_orchestration.units import bytes_to_gb, gb_to_gbit, gbps_of
@@ -223,5 +224,5 @@ class InFlightPlanner:
         known_s, job = context.fleets.provisioner.provision_s, self._monitor.request.job
         found = plan_measured(context.grid(), job, left, measured, spent, known_s)
         total_usd = None if found.cost.total_usd is None else found.cost.total_usd + usd
-        other_usd = {**found.cost.other_usd, "before this plan": usd}
+        other_usd = {**found.cost.other_usd, SPENT: usd}
         return replace(found, cost=replace(found.cost, total_usd=total_usd, other_usd=other_usd))
