@@ -67,8 +67,6 @@ class _Upload:
 class _Bucket:
     objects: dict[str, _Object] = field(default_factory=dict)
     uploads: dict[str, _Upload] = field(default_factory=dict)
-    #: Upload id -> ETag of completed uploads, to answer a repeated completion.
-    completed: dict[str, str] = field(default_factory=dict)
     versions: Iterator[int] = field(default_factory=lambda: count(1))
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -201,9 +199,6 @@ class MemoryStore:
     ) -> ObjectInfo:
         bucket = self._bucket
         with bucket.lock:
-            there = bucket.objects.get(key)
-            if there is not None and bucket.completed.get(upload_id) == there.info.etag:
-                return there.info
             upload = self._upload(key, upload_id)
             body = _assemble(upload, parts)
             if len(body) != size_bytes:
@@ -213,7 +208,6 @@ class MemoryStore:
             if crc32c is not None and crc32c_of(body) != crc32c:
                 raise ChecksumMismatch(f"the parts of {key!r} do not have CRC32C {crc32c:08x}")
             info = self._publish(key, body, upload.attributes, precondition)
-            bucket.completed[upload_id] = info.etag
             del bucket.uploads[upload_id]
             return info
 

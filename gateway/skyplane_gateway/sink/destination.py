@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import (
+    ChecksumMismatch,
     ConfigurationInvalid,
     InternalError,
     JournalUnreadable,
@@ -20,6 +21,7 @@ from skyplane_gateway.common.errors import (
     ReadBackMismatch,
     SkyplaneError,
     StoreError,
+    StoreUnavailable,
     UnknownTransfer,
 )
 from skyplane_gateway.common.job_options import Verification
@@ -237,8 +239,8 @@ class Destination:
                 size_bytes=size,
                 crc32c=crc32c,
             )
-        except (NotFound, PreconditionFailed):
-            # The response to an earlier completion, at any sink, may be lost.
+        except (NotFound, PreconditionFailed, ChecksumMismatch, StoreUnavailable):
+            # The response to this completion, or to an earlier one at any sink, may be lost.
             landed = self._find_written(key, size, crc32c, _attributes_in(arguments))
             if landed is None:
                 raise

@@ -280,14 +280,15 @@ class ObjectStore(Protocol):
         """Make an object of the parts, ascending by number. 1 call (S3: 2, with a HEAD).
 
         The store compares `size_bytes` and `crc32c` of the whole before the object appears, if
-        it can. The caller compares the returned checksum. After a lost response the next
-        attempt finds no upload; then the object at the store is compared with this one and
-        returned. A response 200 with an error inside is an error.
+        it can. The caller compares the returned checksum. A response 200 with an error inside is
+        an error. After a lost response, of this or of an earlier request, each of the first four
+        errors may mean that the object is there: the caller compares it with this one.
 
         Raises:
-            NotFound: no such upload, and the object at the store is another one.
+            NotFound: no such upload.
             PreconditionFailed: as for `put`. Abort the upload, since it may still be open.
             ChecksumMismatch: the whole has another checksum, or the store lost a part.
+            StoreUnavailable: the request may have been carried out.
             StoreError: a part is too small.
         """
 

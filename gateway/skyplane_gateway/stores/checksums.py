@@ -8,7 +8,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from hashlib import md5
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from skyplane_gateway.common.errors import ChecksumMismatch
@@ -22,17 +21,6 @@ def crc32c_of(data: Body) -> int:
     from skyplane_gateway.common.checksum import crc32c
 
     return crc32c(data)
-
-
-def crc32c_of_file(path: Path) -> int:
-    """CRC32C of a whole file. Raises OSError."""
-    from skyplane_gateway.common.checksum import crc32c
-
-    found, buffer = 0, memoryview(bytearray(_STEP_BYTES))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            found = crc32c(buffer[:count], found)
-    return found
 
 
 def hex_of(text: str | None, size_bytes: int) -> str | None:

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.common.errors import (
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreUnavailable,
+)
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
@@ -100,6 +105,7 @@ def find_written(
     """The object of that key if it has the bytes and attributes of a write.
 
     Decides after a refused write whether an earlier attempt, of any process, wrote the object.
+    None also where these credentials may write and not read.
     """
     try:
         info = store.head(key)
@@ -111,7 +117,7 @@ def find_written(
         info, found = (
             object_crc32c(store, key, trust_store=trust_store) if size_bytes else (info, 0)
         )
-    except (NotFound, PreconditionFailed):
+    except (NotFound, PermissionDenied, PreconditionFailed):
         return None
     return info if found == crc32c else None
 

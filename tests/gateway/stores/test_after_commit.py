@@ -75,23 +75,6 @@ def test_google_deletes_of_parts(
     assert caplog.records[-1].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize("status", [500, 408, None])
-def test_google_compose_whose_answer_is_lost(scripted: ScriptedServer, status: int | None) -> None:
-    """Every time, as by a proxy: the object tells."""
-    store = open_without_retries(StoreSpec("gcs", "bkt", scripted.url), None)
-    *before, made = gcs_answers()
-    lost = Reply(200, declared=9) if status is None else Reply(status)
-    scripted.replies += [
-        *before,
-        lost,
-        made,
-        Reply(204),
-        Reply(200, b'{"kind": "storage#objects"}'),
-    ]
-    info = complete(store, UPLOAD, [PartInfo(1, "7", len(BODY), CRC32C)])
-    assert (info.etag, info.leftover) == ("9", "")
-
-
 DONE = '<CompleteMultipartUploadResult><ETag>"e-1"</ETag>{}</CompleteMultipartUploadResult>'
 
 

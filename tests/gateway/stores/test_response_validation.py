@@ -317,7 +317,7 @@ AZURE_HEAD = Good(headers=AZURE_HEADERS, needs=tuple(AZURE_HEADERS))
 WRITTEN = {"Last-Modified": HTTP_DATE, "ETag": '"e"'}
 BLOCK = BlockId(UPLOAD, 1, CRC, 1).text
 BLOCKS = (
-    "<BlockList><CommittedBlocks/><UncommittedBlocks>"
+    "<BlockList><UncommittedBlocks>"
     f"<Block><Name>{BLOCK}</Name><Size>{SIZE}</Size></Block></UncommittedBlocks></BlockList>"
 )
 AZURE_MARKER = of_json({"key": "k", "attributes": ATTRIBUTES}, "key", "attributes", "content_type")

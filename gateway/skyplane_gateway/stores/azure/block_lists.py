@@ -57,16 +57,12 @@ class Block:
     size_bytes: int
 
 
-def read_block_list(body: bytes) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-    """The committed blocks in order, and the uncommitted ones. Raises NoAnswer."""
-    root = read_xml(body, "BlockList")
-    committed, uncommitted = (
-        tuple(map(_block, root.iterfind(f"{kind}/Block")))
-        for kind in ("CommittedBlocks", "UncommittedBlocks")
-    )
-    if not len(root):
-        raise NoAnswer("has neither CommittedBlocks nor UncommittedBlocks")
-    return committed, uncommitted
+def read_block_list(body: bytes) -> tuple[Block, ...]:
+    """The staged blocks. Raises NoAnswer."""
+    staged = read_xml(body, "BlockList").find("UncommittedBlocks")
+    if staged is None:
+        raise NoAnswer("has no UncommittedBlocks")
+    return tuple(map(_block, staged.iterfind("Block")))
 
 
 def _block(row: Element) -> Block:

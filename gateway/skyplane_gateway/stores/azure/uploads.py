@@ -17,15 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from azure.core.exceptions import AzureError
-from urllib3.exceptions import HTTPError
-
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
-    PreconditionFailed,
     SkyplaneError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.objects import (
     Body,
@@ -36,14 +31,13 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.block_lists import (
-    Block,
     BlockId,
     parts_of,
     read_block_list,
     write_block_list,
 )
 from skyplane_gateway.stores.azure.client import AzureRequest, Container
-from skyplane_gateway.stores.azure.error_mapping import Refused, mapped, translate
+from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     attribute_headers,
     crc64_header,
@@ -53,7 +47,6 @@ from skyplane_gateway.stores.azure.requests import (
 from skyplane_gateway.stores.checksums import Stated, compare
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.response_validation import (
-    NoAnswer,
     marked_attributes,
     read_json,
     require,
@@ -101,9 +94,16 @@ class AzureUploads:
     def parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
         """The staged parts. Raises NotFound for an upload that is over."""
         self._attributes(key, upload_id)
+        query = {"comp": "blocklist", "blocklisttype": "uncommitted"}
         with mapped(self._container.doing("listing the parts of", key)):
-            _, _, staged = self._blocks(key)
-        return parts_of(upload_id, staged)
+            try:
+                body = self._container.send(AzureRequest("GET", key, 200, query=query)).body
+            except Refused as error:
+                # A blob that was written whole, by another program, may be of another type.
+                if error.status in (404, 409):
+                    return ()
+                raise
+            return parts_of(upload_id, read_block_list(body))
 
     def complete(
         self,
@@ -119,12 +119,7 @@ class AzureUploads:
         """
         what = self._container.doing("completing", key)
         ids = [part.etag for part in parts]
-        try:
-            attributes = self._attributes(key, upload_id)
-        except NotFound:
-            if found := self._made_of(key, ids):
-                return found, ""
-            raise
+        attributes = self._attributes(key, upload_id)
         for part in parts:
             staged = BlockId.parse(part.etag)
             if staged is None or (staged.upload_id, staged.number) != (upload_id, part.number):
@@ -141,14 +136,14 @@ class AzureUploads:
             "PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"}
         )
         try:
-            answer = self._container.send(commit, body).headers
-            require(answer, "etag")
-        except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
-            failure = translate(error, what)
-            done = self._made_of(key, ids) if self._may_be_done(failure) else None
-            if done is None:
-                raise self._explained(key, upload_id, failure) from error
-            answer = done
+            with mapped(what):
+                answer = self._container.send(commit, body).headers
+                require(answer, "etag")
+        except ChecksumMismatch as error:
+            if self.parts(key, upload_id):
+                raise
+            # A write of the same name dropped all blocks of this upload.
+            raise self._gone(key, upload_id) from error
         return answer, self._remove_marker(key, upload_id)
 
     def abort(self, key: str, upload_id: str) -> None:
@@ -206,35 +201,6 @@ class AzureUploads:
             log.warning("%r is written, but the marker of its upload stays: %s", key, error)
             return error.message
         return ""
-
-    def _blocks(self, key: str) -> tuple[Mapping[str, str], tuple[Block, ...], tuple[Block, ...]]:
-        """Headers, the committed and the staged blocks of a name. Raises Refused, HTTPError."""
-        try:
-            query = {"comp": "blocklist", "blocklisttype": "all"}
-            answer = self._container.send(AzureRequest("GET", key, 200, query=query))
-            return answer.headers, *read_block_list(answer.body)
-        except Refused as error:
-            # A blob that was written whole, by another program, may be of another type.
-            if error.status in (404, 409):
-                return {}, (), ()
-            raise
-
-    def _made_of(self, key: str, ids: Sequence[str]) -> Mapping[str, str] | None:
-        """Headers of the blob of that key if it has just these blocks, in this order."""
-        with mapped(self._container.doing("looking at", key)):
-            headers, committed, _ = self._blocks(key)
-        return headers if [block.id for block in committed] == list(ids) else None
-
-    @staticmethod
-    def _may_be_done(failure: SkyplaneError) -> bool:
-        """An answer that was lost, or that an attempt gets after one that succeeded."""
-        return isinstance(failure, StoreUnavailable | PreconditionFailed | ChecksumMismatch)
-
-    def _explained(self, key: str, upload_id: str, failure: SkyplaneError) -> SkyplaneError:
-        """`NotFound` where another write of the same name dropped all blocks of this upload."""
-        if isinstance(failure, ChecksumMismatch) and not self.parts(key, upload_id):
-            return self._gone(key, upload_id)
-        return failure
 
     def _gone(self, key: str, upload_id: str) -> NotFound:
         return NotFound(

@@ -10,13 +10,11 @@ from typing import Any, Final
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
-    PermissionDenied,
     PreconditionFailed,
 )
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
-    ObjectAttributes,
     ObjectInfo,
     Precondition,
 )
@@ -31,9 +29,7 @@ from skyplane_gateway.stores.gcs.requests import (
     info_of,
     precondition_query,
     require_object,
-    unix_s,
 )
-from skyplane_gateway.stores.readback import has_attributes
 from skyplane_gateway.stores.response_validation import NoAnswer, require, unavailable
 
 #: An object as the JSON API describes it.
@@ -201,24 +197,3 @@ class GcsBucket:
             self.delete(key, what, generation=generation)
         except NotFound:
             return
-
-    def find_written(
-        self,
-        key: str,
-        size_bytes: int,
-        crc32c: int | None,
-        attributes: ObjectAttributes | None,
-        since_unix_s: float = 0.0,
-    ) -> ObjectInfo | None:
-        """The object at `key` if it has these bytes and attributes, and is not older.
-
-        Decides whether a write succeeded when its answer was lost.
-        """
-        try:
-            found = self.look(key, self.doing("looking at", key))
-        except (NotFound, PermissionDenied):
-            return None  # These credentials may write and not read.
-        info = info_of(key, found)
-        is_same = (info.size_bytes, info.crc32c) == (size_bytes, crc32c)
-        is_new = unix_s(found["timeCreated"]) >= since_unix_s
-        return info if is_same and is_new and has_attributes(info, attributes) else None

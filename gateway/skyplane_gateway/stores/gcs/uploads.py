@@ -23,16 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
 
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
-    PreconditionFailed,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
@@ -139,32 +136,21 @@ class GcsUploads:
         _require_id(upload_id, what)
         if crc32c is None:
             crc32c = whole_crc32c((part.crc32c, part.size_bytes) for part in parts)
-        find_written = partial(self._bucket.find_written, key, size_bytes, crc32c)
         try:
             marker = self._bucket.look(_marker(upload_id), what)
             attributes = self._attributes(upload_id, marker, what)
         except NotFound as error:
-            written = find_written(None)
-            if written is None:
-                raise NotFound(f"{what}: the upload is gone; begin a new one") from error
-            return self._tidied(written, upload_id)
-        try:
-            sources = self._joined(key, upload_id, parts, size_bytes, crc32c, what)
-            found_class = attributes.storage_class or sources[0].storage_class or None
-            attributes = replace(attributes, storage_class=found_class)
-            made = self._bucket.compose(
-                key,
-                [(source.name, source.generation) for source in sources],
-                what,
-                resource=resource_of(attributes),
-                precondition=precondition,
-            )
-        except (PreconditionFailed, NotFound, ChecksumMismatch, StoreUnavailable):
-            # An attempt whose answer was lost may have made the object from the same parts.
-            earlier = find_written(attributes, unix_s(marker["timeCreated"]))
-            if earlier is None:
-                raise
-            made = earlier
+            raise NotFound(f"{what}: the upload is gone; begin a new one") from error
+        sources = self._joined(key, upload_id, parts, size_bytes, crc32c, what)
+        found_class = attributes.storage_class or sources[0].storage_class or None
+        attributes = replace(attributes, storage_class=found_class)
+        made = self._bucket.compose(
+            key,
+            [(source.name, source.generation) for source in sources],
+            what,
+            resource=resource_of(attributes),
+            precondition=precondition,
+        )
         return require_made(self._tidied(made, upload_id), None, size_bytes, what)
 
     def _tidied(self, made: ObjectInfo, upload_id: str) -> ObjectInfo:

@@ -40,7 +40,7 @@ from skyplane_gateway.common.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.base import ObjectStore, RangeReader, Wants
-from skyplane_gateway.stores.checksums import crc32c_of_file, verify
+from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.listing import walk
@@ -170,13 +170,11 @@ class LocalStore:
     ) -> ObjectInfo:
         upload = self._upload(key, upload_id)
         with mapped(f"completing {upload.target}"):
-            done = _completed_before(upload, size_bytes, crc32c)
-            if done is None:
-                upload.require(parts, size_bytes)
-                with upload.finished(self._rng) as file:
-                    sync(file)
-                    mtime_ns = upload.mtime_ns()
-                    done = publish(file, key, upload.target, precondition, mtime_ns)
+            upload.require(parts, size_bytes)
+            with upload.finished(self._rng) as file:
+                sync(file)
+                mtime_ns = upload.mtime_ns()
+                done = publish(file, key, upload.target, precondition, mtime_ns)
             return replace(done, leftover=upload.tidy())
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -282,20 +280,3 @@ def _make_directory(key: str, path: Path, data: Body) -> ObjectInfo:
     with mapped(f"making the directory {path}"):
         make_folders(path)
         return info_of(key, path.stat())
-
-
-def _completed_before(
-    upload: LocalUpload, size_bytes: int, crc32c: int | None
-) -> ObjectInfo | None:
-    if upload.draft.exists():
-        return None
-    try:
-        status = upload.target.stat()
-    except FileNotFoundError as error:
-        raise upload.gone() from error
-    if not upload.may_be(status, size_bytes):
-        raise upload.gone()
-    # A file system reuses the inode of a deleted file.
-    if crc32c is not None and crc32c_of_file(upload.target) != crc32c:
-        raise upload.gone()
-    return info_of(upload.key, status)

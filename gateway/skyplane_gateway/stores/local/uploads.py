@@ -2,9 +2,7 @@
 
 Both are in the destination's directory, so that publishing is a rename. Any process writes
 parts to `.skyplane-upload-<id>` at their offsets. Each part is on the disk before its line is
-appended to `.skyplane-upload-<id>.parts`, so a line proves the part. The upload id ends with the
-file's inode, which the finished object keeps. A repeated completion recognises its object by
-the inode and by the checksum of the whole.
+appended to `.skyplane-upload-<id>.parts`, so a line proves the part.
 
 A late writer that has the file open could still write to the finished object. So writers hold a
 shared lock and check that the file is still the upload's. A completion holds the exclusive
@@ -38,7 +36,8 @@ LOG_SUFFIX = ".parts"
 #: The folder of journals, at any depth.
 _JOURNALS = ".skyplane"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
+#: Those of release 0.1.0 end with the file's inode.
+_UPLOAD_ID = re.compile(r"[0-9a-f]{32}(?:-[0-9]+)?")
 #: How often, and with which pause, a completion tries to lock the file: together longer than
 #: writing a part to a disk takes.
 _LOCK_ATTEMPTS: Final = 200
@@ -66,12 +65,10 @@ class LocalUpload:
         cls, key: str, target: Path, rng: random.Random, clock: Clock, mtime_ns: int | None = None
     ) -> LocalUpload:
         """Make the files. The finished one gets that modification time. Raises OSError."""
-        token = rng.randbytes(16).hex()
+        upload_id = rng.randbytes(16).hex()
         make_folders(target.parent)
-        draft = target.parent / (TEMPORARY + token)
-        draft.touch(exist_ok=False)
-        upload_id = f"{token}-{draft.stat().st_ino}"
         upload = cls(key, upload_id, target)
+        upload.draft.touch(exist_ok=False)
         header = {"key": key, "upload_id": upload_id, "initiated": clock.wall()}
         if mtime_ns is not None:
             header["mtime_ns"] = mtime_ns
@@ -200,11 +197,6 @@ class LocalUpload:
         with self.log.open() as lines:
             found: int | None = json.loads(lines.readline()).get("mtime_ns")
         return found
-
-    def may_be(self, status: os.stat_result, size_bytes: int) -> bool:
-        """Whether a file may be the object of this upload, completed before."""
-        inode = self.upload_id.rpartition("-")[2]
-        return str(status.st_ino) == inode and status.st_size == size_bytes
 
     def discard(self) -> None:
         self.draft.unlink(missing_ok=True)

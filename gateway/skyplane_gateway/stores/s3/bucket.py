@@ -11,12 +11,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from skyplane_gateway.common.errors import (
-    WAITED_FOR,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import (
@@ -36,7 +34,6 @@ from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.client import as_stored, open_client
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped, translate
 from skyplane_gateway.stores.s3.requests import (
-    Fingerprint,
     info_of_head,
     md5_of,
     stated_of,
@@ -158,24 +155,6 @@ class S3Bucket:
             raise PreconditionFailed(f"{what}: there is an object of that name; list it again")
         require_version(head, head["ContentLength"], precondition.if_match, what)
         return UNCONDITIONAL
-
-    def find_written(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
-        """The object at `key` if it is the one that was sent; else None, also if it is hidden.
-
-        Raises Throttled or StoreUnavailable while that is unknown.
-        """
-        try:
-            head = self.head(key, with_checksum=self.sends_checksum)
-        except (ClientError, BotoCoreError) as error:
-            self.raise_temporary(error, key)
-            return None
-        return self.info(key, head) if sent.fits(head) else None
-
-    def raise_temporary(self, error: ClientError | BotoCoreError, key: str) -> None:
-        """Raise an error in transit: it does not tell what is at the store."""
-        failure = translate(error, self.doing("looking at", key))
-        if isinstance(failure, (*WAITED_FOR, StoreUnavailable)):
-            raise failure from error
 
 
 def require_version(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import md5
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,7 +21,7 @@ from skyplane_gateway.common.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text, hex_of, stated_crc32c
+from skyplane_gateway.stores.checksums import Stated, crc32c_text, hex_of, stated_crc32c
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
@@ -230,49 +228,3 @@ def stated_of(answer: Mapping[str, Any]) -> Stated | None:
 def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
     return unix_s(answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")) or 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Size, ETag and checksum of the object that was sent, to be found again.
-
-    An attempt whose response is lost may have succeeded. The next attempt then fails on its own
-    precondition, or finds no upload. The object at the store is the one that was sent if its size
-    and its ETag or checksum agree.
-
-    Attributes:
-        etags: possible ETags by S3's rules, without quotes; empty when unknown.
-        checksums: possible values of `x-amz-checksum-crc32c`.
-    """
-
-    size_bytes: int
-    etags: frozenset[str]
-    checksums: frozenset[str]
-
-    def fits(self, head: Mapping[str, Any]) -> bool:
-        """Whether a HEAD answer (with checksums) shows that object."""
-        if head["ContentLength"] != self.size_bytes:
-            return False
-        same_etag = str(head.get("ETag", "")).strip('"') in self.etags
-        return same_etag or head.get("ChecksumCRC32C") in self.checksums
-
-
-def fingerprint_of(size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None) -> Fingerprint:
-    """For a completed upload. S3 derives ETag and composite checksum from the parts."""
-    checksums = set()
-    if crc32c is not None:
-        checksums.add(crc32c_text(crc32c))
-    known = [part.crc32c for part in parts if part.crc32c is not None]
-    if known and len(known) == len(parts):
-        joined = b"".join(value.to_bytes(4, "big") for value in known)
-        checksums.add(f"{crc32c_text(crc32c_of(joined))}-{len(parts)}")
-    return Fingerprint(size_bytes, _composite_etag(parts), frozenset(checksums))
-
-
-def _composite_etag(parts: Sequence[PartInfo]) -> frozenset[str]:
-    try:
-        digests = [bytes.fromhex(part.etag.strip('"')) for part in parts]
-    except ValueError:
-        return frozenset()
-    joined = md5(b"".join(digests), usedforsecurity=False).hexdigest()
-    return frozenset({f"{joined}-{len(parts)}"})

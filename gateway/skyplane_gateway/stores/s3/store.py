@@ -18,10 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from skyplane_gateway.common.errors import (
     NotFound,
-    PreconditionFailed,
     SkyplaneError,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.kept_properties import with_tags
 from skyplane_gateway.common.objects import (
@@ -55,12 +53,10 @@ from skyplane_gateway.stores.s3.bucket import S3Bucket, require_version, write_f
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.requests import (
-    Fingerprint,
     answered_at,
     attribute_arguments,
     attributes_of,
     copy_arguments,
-    fingerprint_of,
     full_checksum,
     not_carried_of,
     part_arguments,
@@ -262,13 +258,7 @@ class S3Store:
     ) -> ObjectInfo:
         bucket = self._bucket
         what = bucket.doing("completing", key)
-        sent = fingerprint_of(size_bytes, parts, crc32c)
-        try:
-            precondition = bucket.sendable_precondition(key, precondition, what)
-        except PreconditionFailed as refusal:
-            if written := self._completed_before(key, upload_id, refusal, sent):
-                return written
-            raise
+        precondition = bucket.sendable_precondition(key, precondition, what)
         arguments: dict[str, Any] = precondition_arguments(precondition)
         if bucket.trusts_checksum:
             arguments["MpuObjectSize"] = size_bytes
@@ -287,10 +277,7 @@ class S3Store:
                 **arguments,
             )
         except (ClientError, BotoCoreError) as error:
-            failure = write_failure(error, what, precondition)
-            if written := self._completed_before(key, upload_id, failure, sent):
-                return written
-            raise failure from error
+            raise write_failure(error, what, precondition) from error
         return self._confirmed(key, answer, size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -337,38 +324,6 @@ class S3Store:
         if info.size_bytes != len(data) or not has_bytes(self, info, data):
             raise unavailable(what, "names no ETag, and the store has other bytes")
         return info
-
-    def _completed_before(
-        self, key: str, upload_id: str, failure: SkyplaneError, sent: Fingerprint
-    ) -> ObjectInfo | None:
-        """The object, if an attempt whose answer was lost completed the upload.
-
-        Raises NotFound where the upload is gone although the failure does not say so.
-        """
-        if not (isinstance(failure, NotFound) or self._is_over(key, upload_id, failure)):
-            return None
-        written = self._bucket.find_written(key, sent)
-        if written is None and isinstance(failure, StoreUnavailable):
-            what = self._bucket.doing("completing", key)
-            raise NotFound(f"{what}: the upload is gone; begin a new one") from failure
-        return written
-
-    def _is_over(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
-        """Whether the upload is gone although its completion failed: it may be the object now.
-
-        Raises Throttled or StoreUnavailable while that is unknown.
-        """
-        if not isinstance(failure, StoreUnavailable | PreconditionFailed):
-            return False
-        bucket = self._bucket
-        try:
-            self._client.list_parts(
-                Bucket=self.spec.bucket, Key=key, UploadId=upload_id, MaxParts=1
-            )
-        except (ClientError, BotoCoreError) as error:
-            bucket.raise_temporary(error, key)
-            return isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"
-        return False
 
     def _confirmed(
         self, key: str, answer: Mapping[str, Any], size_bytes: int, what: str

@@ -26,7 +26,6 @@ from skyplane_gateway.common.errors import (
     PermissionDenied,
 )
 from skyplane_gateway.common.objects import (
-    IF_ABSENT,
     Credentials,
     ObjectAttributes,
     StoreSpec,
@@ -101,20 +100,6 @@ def test_one_of_two_uploads_of_a_name_wins(azure: Any) -> None:
     with pytest.raises(NotFound):
         store.complete_upload("k", other, second, size_bytes=6)
     assert azure.read("k") == b"first"
-
-
-def test_a_completion_whose_answer_was_lost_is_found(azure: Any) -> None:
-    """The marker is still there, and the precondition fails because of the first attempt."""
-    store = azure.shared
-    upload_id = store.create_upload("k")
-    parts = azure.put_parts("k", upload_id, [b"one", b"two"])
-    marker = blob(azure, f"{UPLOADS_FOLDER}k.{upload_id}")
-    content = marker.download_blob().readall()
-    store.complete_upload("k", upload_id, parts, precondition=IF_ABSENT, size_bytes=6)
-    marker.upload_blob(content)
-    done = store.complete_upload("k", upload_id, parts, precondition=IF_ABSENT, size_bytes=6)
-    assert done.etag == store.head("k").etag
-    assert list(store.list_uploads("")) == []
 
 
 def test_uploads_leave_nothing_in_listings(azure: Any) -> None:

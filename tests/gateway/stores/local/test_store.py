@@ -218,34 +218,6 @@ def test_a_crash_between_link_and_unlink_is_a_completion(store: ObjectStore, roo
     assert [path.name for path in root.iterdir()] == ["k"]
 
 
-def test_a_crash_before_the_log_was_removed_is_a_completion(store: ObjectStore, root: Path) -> None:
-    upload_id = store.create_upload("k")
-    only = part(store, "k", upload_id, b"body")
-    (log,) = root.glob("*.parts")
-    kept = log.read_bytes()
-    store.complete_upload("k", upload_id, [only], size_bytes=4)
-    log.write_bytes(kept)
-    store.complete_upload("k", upload_id, [only], precondition=IF_ABSENT, size_bytes=4)
-    assert [path.name for path in root.iterdir()] == ["k"]
-
-
-def test_a_repeated_completion_refuses_a_file_with_a_reused_inode(
-    store: ObjectStore, root: Path
-) -> None:
-    """A file system reuses the inode of an aborted upload."""
-    old = store.create_upload("k")
-    only = part(store, "k", old, b"old!")
-    store.abort_upload("k", old)
-    new = store.create_upload("k")
-    store.complete_upload("k", new, [part(store, "k", new, b"new!")], size_bytes=4)
-    late = f"{old.partition('-')[0]}-{(root / 'k').stat().st_ino}"
-    with pytest.raises(errors.NotFound):
-        store.complete_upload("k", late, [only], size_bytes=4, crc32c=crc32c(b"old!"))
-    assert (root / "k").read_bytes() == b"new!"
-    # The completion that wrote the file may be repeated.
-    store.complete_upload("k", new, [only], size_bytes=4, crc32c=crc32c(b"new!"))
-
-
 def test_new_files_have_the_ordinary_mode(store: ObjectStore, root: Path) -> None:
     mask = os.umask(0o027)
     try:

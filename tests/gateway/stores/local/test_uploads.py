@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.stores.by_sink import complete_by_sink
 
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.objects import IF_ABSENT, PartInfo
-from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads
 from skyplane_gateway.stores.local.uploads import LocalUpload
@@ -38,6 +38,12 @@ def upload_id(store: ObjectStore) -> str:
 @pytest.fixture
 def part(store: ObjectStore, upload_id: str) -> PartInfo:
     return write(store, upload_id)
+
+
+@pytest.fixture
+def draft(upload_id: str, root: Path) -> int:
+    """The inode of the upload's file."""
+    return LocalUpload.named("k", upload_id, root / "k").draft.stat().st_ino
 
 
 def write(store: ObjectStore, upload_id: str) -> PartInfo:
@@ -83,7 +89,12 @@ def test_a_writer_that_pauses_in_the_middle_of_its_part(
 
 
 def test_a_writer_that_pauses_before_its_lock(
-    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
+    root: Path,
+    upload_id: str,
+    part: PartInfo,
+    draft: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     etags: list[str] = []
     before(
@@ -95,7 +106,7 @@ def test_a_writer_that_pauses_before_its_lock(
     with pytest.raises(errors.NotFound):
         write(store, upload_id)
     assert etags == [store.head("k").etag]
-    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2], "no copy"
+    assert (root / "k").stat().st_ino == draft, "no copy"
 
 
 def test_a_writer_after_a_crash_between_link_and_unlink(
@@ -106,11 +117,17 @@ def test_a_writer_after_a_crash_between_link_and_unlink(
     etag = store.head("k").etag
     with pytest.raises(errors.NotFound):
         write(store, upload_id)
-    assert complete(store, upload_id, part) == store.head("k").etag == etag
+    done = complete_by_sink(store, upload_id, [part], BODY)
+    assert done["etag"] == store.head("k").etag == etag
 
 
 def test_a_completion_waits_for_a_writer(
-    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
+    root: Path,
+    upload_id: str,
+    part: PartInfo,
+    draft: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     upload = LocalUpload.named("k", upload_id, root / "k")
     other = os.open(upload.draft, os.O_RDWR)
@@ -125,7 +142,7 @@ def test_a_completion_waits_for_a_writer(
     monkeypatch.setattr(time, "sleep", pause)
     complete(store, upload_id, part)
     assert len(pauses) == 3
-    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2]
+    assert (root / "k").stat().st_ino == draft
 
 
 def test_nothing_is_written_while_an_upload_is_completed(
@@ -157,40 +174,27 @@ def test_two_completions_at_once(
 
 
 def test_a_repeated_completion_of_a_copy_is_recognised_by_its_bytes(
-    store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
+    root: Path,
+    upload_id: str,
+    part: PartInfo,
+    draft: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A copy was published, since a late writer had the file open."""
     monkeypatch.setattr(uploads, "_LOCK_ATTEMPTS", 2)
-    sink = Destination(store, "stored")
-    upload_id = sink.run("create", {"key": "k", "attributes": None})["upload_id"]
-    part = sink.put_part("k", upload_id, 1, BODY, 0, crc32c(BODY))
-    order = {
-        "key": "k",
-        "upload_id": upload_id,
-        "parts": [part.to_dict()],
-        "precondition": IF_ABSENT.to_dict(),
-        "size_bytes": len(BODY),
-        "crc32c": crc32c(BODY),
-        "attributes": None,
-    }
     answers: list[dict[str, Any]] = []
     before(
         monkeypatch,
         uploads,
         "write_all",
-        lambda: answers.append(sink.run("complete", order)),
+        lambda: answers.append(complete_by_sink(store, upload_id, [part], BODY)),
     )
     with pytest.raises(errors.NotFound):
-        sink.put_part("k", upload_id, 1, BODY, 0, crc32c(BODY))
-    assert str((root / "k").stat().st_ino) != upload_id.rpartition("-")[2]
-    assert (
-        sink.run("complete", order)
-        == answers[0]
-        == {
-            "etag": store.head("k").etag,
-            "crc32c": crc32c(BODY),
-        }
-    )
+        write(store, upload_id)
+    assert (root / "k").stat().st_ino != draft
+    made = {"etag": store.head("k").etag, "crc32c": crc32c(BODY)}
+    assert complete_by_sink(store, upload_id, [part], BODY) == answers[0] == made
 
 
 def test_a_file_system_without_locks(

@@ -116,24 +116,6 @@ def test_a_write_whose_answer_is_lost_is_found(opened: Any, proxy: FaultProxy) -
     assert store.put("k", BODY, precondition=IF_ABSENT).size_bytes == len(BODY)
 
 
-def test_a_completion_that_is_tried_again_finds_its_object(opened: Any) -> None:
-    """As after an outage: neither the answer nor what is at the store was known before."""
-    store = opened(preconditions="checked")
-    upload_id = store.create_upload("k")
-    part = store.put_part("k", upload_id, 1, BODY, offset=0, crc32c=CRC32C)
-
-    def complete_again(precondition: Precondition, parts: list[Any]) -> Any:
-        more = {"size_bytes": len(BODY), "crc32c": CRC32C}
-        return store.complete_upload("k", upload_id, parts, precondition=precondition, **more)
-
-    made = complete_again(IF_ABSENT, [part])
-    assert complete_again(IF_ABSENT, [part]).etag == made.etag
-    assert complete_again(Precondition(if_match='"replaced"'), [part]).etag == made.etag
-    store.put("k", BODY[::-1])
-    with pytest.raises(PreconditionFailed):
-        complete_again(IF_ABSENT, [part])
-
-
 @pytest.mark.parametrize("write", ["put", "complete"])
 def test_without_the_option_the_error_names_it(opened: Any, write: str) -> None:
     with pytest.raises(StoreError, match="option preconditions=checked") as raised:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from hashlib import md5
 from typing import Any
 
@@ -268,19 +267,6 @@ def test_replacing_a_deleted_object_is_refused(scripted: ScriptedServer) -> None
         store.put("k", BODY, precondition=Precondition(if_match='"x"'))
 
 
-@pytest.mark.parametrize(("status", "code"), [(404, "NoSuchUpload"), (412, "PreconditionFailed")])
-def test_a_completion_is_not_refused_while_its_result_is_unknown(
-    scripted: ScriptedServer, status: int, code: str
-) -> None:
-    store = scripted.open(Reply(status, failure(code)), Reply(500, failure("InternalError")))
-    with pytest.raises(errors.StoreUnavailable):
-        complete(store)
-
-
-#: The upload is there.
-OPEN = b"<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>"
-
-
 def complete(store: Any) -> Any:
     return store.complete_upload(
         "k", "u", [PART], precondition=IF_ABSENT, size_bytes=len(BODY), crc32c=crc32c(BODY)
@@ -288,51 +274,8 @@ def complete(store: Any) -> Any:
 
 
 def test_a_completion_answered_without_etag(scripted: ScriptedServer) -> None:
-    store = scripted.open(Reply(200, b"<CompleteMultipartUploadResult/>"), Reply(200, OPEN))
+    store = scripted.open(Reply(200, b"<CompleteMultipartUploadResult/>"))
     with pytest.raises(errors.StoreUnavailable, match="the answer has no ETag"):
-        complete(store)
-
-
-@pytest.mark.parametrize(
-    "refusals",
-    [
-        [(500, "InternalError"), (404, "NoSuchUpload")],
-        [(412, "PreconditionFailed"), (404, "NoSuchUpload")],
-        [(404, "NoSuchUpload")],
-    ],
-    ids=["unavailable", "precondition", "no-upload"],
-)
-def test_a_completion_that_succeeded_although_its_answer_was_lost(
-    scripted: ScriptedServer, refusals: list[tuple[int, str]]
-) -> None:
-    refused = [Reply(status, failure(code)) for status, code in refusals]
-    store = scripted.open(*refused, Reply(200, headers=head_of(COMPOSITE)))
-    assert complete(store).etag == COMPOSITE
-
-
-def test_a_completed_object_is_recognised_by_its_composite_checksum(
-    scripted: ScriptedServer,
-) -> None:
-    value = b64encode(crc32c(crc32c(BODY).to_bytes(4, "big")).to_bytes(4, "big")).decode()
-    headers = head_of('"opaque"', len(BODY), **{"x-amz-checksum-crc32c": f"{value}-1"})
-    store = scripted.open(Reply(404, failure("NoSuchUpload")), Reply(200, headers=headers))
-    assert complete(store).etag == '"opaque"'
-
-
-def test_another_object_is_not_taken_for_a_lost_upload(scripted: ScriptedServer) -> None:
-    store = scripted.open(
-        Reply(404, failure("NoSuchUpload")), Reply(200, headers=head_of('"other-1"'))
-    )
-    with pytest.raises(errors.NotFound):
-        complete(store)
-
-
-def test_a_completion_refused_while_the_upload_is_open(scripted: ScriptedServer) -> None:
-    store = scripted.open(
-        Reply(412, failure("PreconditionFailed")),
-        Reply(200, OPEN),
-    )
-    with pytest.raises(errors.PreconditionFailed):
         complete(store)
 
 

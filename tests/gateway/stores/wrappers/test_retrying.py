@@ -352,15 +352,6 @@ def test_a_retried_write_waits_until_its_result_is_known(world: World) -> None:
     assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
 
 
-def test_a_completion_is_retried_after_a_lost_response(world: World) -> None:
-    store = world.limited()
-    upload_id = store.create_upload("k")
-    part = store.put_part("k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
-    world.after["complete_upload"] = [unavailable, slow_down()]
-    done = store.complete_upload("k", upload_id, [part], precondition=IF_ABSENT, size_bytes=4)
-    assert done.etag == world.inner.head("k").etag
-
-
 # ------------------------------------------------------------------ bodies and listings
 
 
