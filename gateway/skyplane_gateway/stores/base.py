@@ -25,7 +25,6 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from skyplane_gateway.common.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.common.objects import (
-    MIB,
     UNCONDITIONAL,
     Body,
     ObjectAttributes,
@@ -237,9 +236,9 @@ class ObjectStore(Protocol):
     ) -> ObjectInfo:
         """Write one whole object, which appears at once or not at all. 1 call.
 
-        Idempotent without a precondition. With one, a lost response leaves open whether the
-        object was written: `RetryingStore` tries again and, if refused, looks at what is there.
-        The store compares `crc32c` with the bytes if it can.
+        Idempotent without a precondition. With one, the response to this or to an earlier request
+        may be lost: a caller that is refused looks at what is there. The store compares `crc32c`
+        with the bytes if it can.
 
         Raises:
             PreconditionFailed: there is another object, or another version. `is_permanent` is
@@ -335,22 +334,6 @@ def read_object(store: ObjectStore, key: str, *, max_bytes: int) -> tuple[Object
         )
     with store.read(key, offset=0, length=info.size_bytes, if_match=info.etag) as reader:
         return info, bytes(read_exactly(reader, info.size_bytes))
-
-
-def has_bytes(store: ObjectStore, info: ObjectInfo, data: Body) -> bool:
-    """Whether that version of the object has these bytes; read in steps, and not held.
-
-    Raises PreconditionFailed: the object is no longer that version.
-    """
-    wanted = memoryview(data).cast("B")
-    buffer = memoryview(bytearray(min(len(wanted), MIB) or 1))
-    with store.read(info.key, offset=0, length=len(wanted), if_match=info.etag) as reader:
-        while wanted:
-            count = reader.readinto(buffer[: len(wanted)])
-            if count == 0 or buffer[:count] != wanted[:count]:
-                return False
-            wanted = wanted[count:]
-    return True
 
 
 def read_exactly(reader: Reader, length: int) -> bytearray:

@@ -85,12 +85,16 @@ def object_crc32c(
         StoreUnavailable: its body ended early.
     """
     info = store.head(key)
+    return info, _crc32c_of(store, info, trust_store)
+
+
+def _crc32c_of(store: ObjectStore, info: ObjectInfo, trust_store: bool) -> int:
     if trust_store and store.capabilities.trusts_checksum and info.crc32c is not None:
-        return info, info.crc32c
+        return info.crc32c
     found = read_crc32c(store, info, info.size_bytes)
     if found is None:
-        raise StoreUnavailable(f"the body of {key!r} ended early; try again")
-    return info, found
+        raise StoreUnavailable(f"the body of {info.key!r} ended early; try again")
+    return found
 
 
 def find_written(
@@ -109,14 +113,10 @@ def find_written(
     """
     try:
         info = store.head(key)
-        if info.size_bytes != size_bytes:
-            return None
-        if not has_attributes(info, attributes):
+        if info.size_bytes != size_bytes or not has_attributes(info, attributes):
             return None
         # A file store cannot read a directory, whose object has no bytes.
-        info, found = (
-            object_crc32c(store, key, trust_store=trust_store) if size_bytes else (info, 0)
-        )
+        found = _crc32c_of(store, info, trust_store) if size_bytes else 0
     except (NotFound, PermissionDenied, PreconditionFailed):
         return None
     return info if found == crc32c else None

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule, random_rules
-from tests.gateway.stores.by_sink import complete_by_sink
+from tests.gateway.stores.by_sink import complete_by_sink, put_by_sink
 
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.objects import IF_ABSENT, PartInfo
+from skyplane_gateway.common.objects import PartInfo
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
@@ -199,7 +199,7 @@ def test_a_range_that_ends_early_is_read_again(harmed: Harmed, rule: Rule) -> No
 @pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
 def test_a_write_happens_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
     harmed.harm(rule, **harmed.traffic.put)
-    written = harmed.patient.put("k", BODY, precondition=IF_ABSENT, crc32c=crc32c(BODY))
+    written = put_by_sink(harmed.patient, "k", BODY)
     assert harmed.direct.shared.head("k").etag == written.etag
     assert harmed.direct.read("k") == BODY
 
@@ -303,7 +303,7 @@ def test_after_random_faults_objects_are_equal_or_reported(harmed: Harmed, seed:
     store = harmed.patient
     reported = set()
     try:
-        store.put("small", BODY, precondition=IF_ABSENT)
+        put_by_sink(store, "small", BODY)
     except errors.StoreError:
         reported.add("small")
     upload_id = None

@@ -37,10 +37,11 @@ from skyplane_gateway.common.objects import (
     is_time_pin,
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
-from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants, has_bytes
-from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
+from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
+from skyplane_gateway.stores.checksums import crc32c_of, crc32c_text, stated_crc32c
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.key_rules import check_key
+from skyplane_gateway.stores.readback import find_written
 from skyplane_gateway.stores.response_validation import (
     in_order,
     require_made,
@@ -320,8 +321,8 @@ class S3Store:
 
     def _read_back(self, key: str, data: Body, what: str) -> ObjectInfo:
         """The object of a write whose answer names no version. 2 calls."""
-        info = self.head(key)
-        if info.size_bytes != len(data) or not has_bytes(self, info, data):
+        info = find_written(self, key, len(data), crc32c_of(data))
+        if info is None:
             raise unavailable(what, "names no ETag, and the store has other bytes")
         return info
 

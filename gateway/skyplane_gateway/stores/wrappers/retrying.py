@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import (
-    WAITED_FOR,
     ChecksumMismatch,
-    NotFound,
-    PreconditionFailed,
     StoreError,
     StoreUnavailable,
     Throttled,
@@ -30,10 +27,9 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
-from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.copy_source import CopiesParts, CopySource
-from skyplane_gateway.stores.readback import has_attributes
 from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.wrappers.attempts import Attempts, StoreCall
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
@@ -214,31 +210,16 @@ class RetryingStore:
         precondition: Precondition = UNCONDITIONAL,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        """As `ObjectStore.put`; the precondition does not fail because of an earlier attempt."""
-        may_be_written = False
         again: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable)
         if crc32c is None:
             # A journal or a manifest, which is as it should be here.
             crc32c, again = crc32c_of(data), (*again, ChecksumMismatch)
-
-        def attempt() -> ObjectInfo:
-            nonlocal may_be_written
-            try:
-                return self._store.put(
-                    key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
-                )
-            except (Throttled, StoreUnavailable):
-                may_be_written = True
-                raise
-            except PreconditionFailed:
-                written = None
-                if may_be_written:
-                    written = _find_written(self._store, key, data, attributes)
-                if written is None:
-                    raise
-                return written
-
-        return self.attempts.call(attempt, again)
+        return self.attempts.call(
+            lambda: self._store.put(
+                key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
+            ),
+            again,
+        )
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.attempts.call(lambda: self._store.create_upload(key, attributes), retry_on=())
@@ -367,24 +348,3 @@ def _copier(store: ObjectStore) -> CopiesParts:
     if isinstance(store, CopiesParts):
         return store
     raise StoreError(f"{store.spec.place} does not copy from other buckets", is_permanent=True)
-
-
-def _find_written(
-    store: ObjectStore, key: str, data: Body, attributes: ObjectAttributes | None
-) -> ObjectInfo | None:
-    """The object at `key` if it is the one that was sent.
-
-    Raises Throttled, StoreUnavailable when that is unknown.
-    """
-    try:
-        info = store.head(key)
-        is_alike = info.size_bytes == len(data) and has_attributes(info, attributes)
-        is_same = is_alike and has_bytes(store, info, data)
-    except (NotFound, PreconditionFailed):
-        return None
-    except (*WAITED_FOR, StoreUnavailable):
-        raise
-    except StoreError:
-        # These credentials may not read it.
-        return None
-    return info if is_same else None

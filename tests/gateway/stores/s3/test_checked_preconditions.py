@@ -9,6 +9,7 @@ import pytest
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.by_sink import put_by_sink
 from tests.gateway.stores.scripted import CREDENTIALS
 
 from skyplane_gateway.common.checksum import crc32c
@@ -113,7 +114,7 @@ def test_a_write_whose_answer_is_lost_is_found(opened: Any, proxy: FaultProxy) -
     plain = opened(preconditions="checked")
     store = RetryingStore(plain, RateLimiter(), pause=lambda *_: False)
     proxy.schedule.rules.insert(0, Rule("drop-reply", "PUT", "/k"))
-    assert store.put("k", BODY, precondition=IF_ABSENT).size_bytes == len(BODY)
+    assert put_by_sink(store, "k", BODY).size_bytes == len(BODY)
 
 
 @pytest.mark.parametrize("write", ["put", "complete"])

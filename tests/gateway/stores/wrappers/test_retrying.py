@@ -17,7 +17,7 @@ from tests.memory_store import create_bucket, delete_bucket
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.checksums import crc32c_text
@@ -310,46 +310,6 @@ def test_a_bucket_counts_as_throttling_for_a_while(world: World) -> None:
     assert not is_throttling(world.inner)
     world.now_s += 60.0
     assert not is_throttling(store)
-
-
-# ------------------------------------------------------------------ answers that are lost
-
-
-def test_a_retried_write_is_not_refused_for_its_own_object(world: World) -> None:
-    store = world.limited()
-    world.after["put"] = [unavailable]
-    assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
-    assert [name for name, _ in world.asked] == ["put", "put", "head", "read"]
-
-
-@pytest.mark.parametrize("there", [b"else", b"longer than it", b""])
-def test_a_retried_write_is_refused_for_another_object(world: World, there: bytes) -> None:
-    world.inner.put("k", there)
-    world.before["put"] = [unavailable]
-    with pytest.raises(errors.PreconditionFailed):
-        world.limited().put("k", b"body", precondition=IF_ABSENT)
-
-
-def test_a_retried_write_is_refused_for_an_equal_object_with_other_attributes(world: World) -> None:
-    world.inner.put("k", b"body", attributes=ObjectAttributes(content_type="text/html"))
-    world.before["put"] = [unavailable]
-    attributes = ObjectAttributes(content_type="text/csv")
-    with pytest.raises(errors.PreconditionFailed):
-        world.limited().put("k", b"body", attributes=attributes, precondition=IF_ABSENT)
-
-
-def test_a_write_is_refused_for_an_equal_object_from_before(world: World) -> None:
-    world.inner.put("k", b"body")
-    with pytest.raises(errors.PreconditionFailed):
-        world.limited().put("k", b"body", precondition=IF_ABSENT)
-    assert [name for name, _ in world.asked] == ["put"]
-
-
-def test_a_retried_write_waits_until_its_result_is_known(world: World) -> None:
-    store = world.limited()
-    world.after["put"] = [unavailable]
-    world.before["head"] = [unavailable]
-    assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
 
 
 # ------------------------------------------------------------------ bodies and listings
