@@ -57,10 +57,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Why a transfer stays below its plan: edges with their rates, relays without a gateway.
-
-    `gbps` is what all paths deliver.
-    """
+    """What all paths deliver; slow edges, with their rates; relays of which no gateway answers."""
 
     gbps: float
     slow: tuple[EdgeMeasurement, ...]
