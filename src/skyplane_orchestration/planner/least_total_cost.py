@@ -26,6 +26,7 @@ from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, relaxed_fastest
+from skyplane_orchestration.planner.search.restricted import cheapest_restricted
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.planner.solution import IntegerSolution
 from skyplane_orchestration.planner.total_bounds import (
@@ -137,9 +138,8 @@ def least_total(
         if found is None:
             continue
         rate = max(found.gbps, problem.goal_gbps)
-        at_rate = cheapest(
-            priced_at(request, part.with_goal(rate, rate), rate, wait_s), exactly=True
-        )
+        priced_part = priced_at(request, part.with_goal(rate, rate), rate, wait_s)
+        at_rate = cheapest_restricted(priced_part, found.bound)
         if at_rate is not None:
             best = min(best, candidate_from(request, at_rate.solution, wait_s), key=usd)
         proven = request.total_usd(found.bound)
