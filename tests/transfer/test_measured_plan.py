@@ -85,6 +85,19 @@ def test_neither_another_region_nor_another_instance_comes_in() -> None:
     assert rates(again(direct, {DIRECT: 0.5})) == {DIRECT: 0.5}
 
 
+def test_a_measured_rate_near_a_modelled_one_is_drawn_to_it_and_one_far_away_is_not() -> None:
+    """The model errs as much as the noise of a probe: .05 at a standard deviation."""
+    modelled = replace(
+        GRID.with_edges(measured=GRID.measured & False),
+        model_errors={"levels": (0.16, 0.5), "aws>gcp": (0.95, 1.0)},
+    )
+    direct = planner.plan(GRID, S, T, FASTEST, volume_gb=100.0, limits=replace(ONE, max_relays=0))
+    for gbps, used in ((1.04, 1.02), (0.5, 0.505)):
+        one = EdgeMeasurement(*DIRECT, gbps, 64, 1, 3.0, 1, 0.0)
+        found = plan_measured(modelled, JOB, direct, [one], FREE, {})
+        assert rates(found) == {DIRECT: pytest.approx(used, abs=1e-6)}
+
+
 @pytest.mark.parametrize("objective", [MinimizeCost(1.5), Deadline(700.0)])
 def test_the_fastest_plan_takes_the_place_of_a_floor_that_does_not_hold(
     objective: Objective,

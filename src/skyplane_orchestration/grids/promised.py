@@ -7,7 +7,6 @@ as they are, and those of a probe with their noise.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -25,16 +24,12 @@ def promised_share(grid: Grid, pair: str, confidence: float) -> float:
     Args:
         pair: the clouds of the edge, `aws>gcp`.
     """
+    import numpy as np
+
     shares = grid.model_errors.get(pair)
     if shares is None:
         return 1.0
-    levels, missed = grid.model_errors["levels"], 1 - confidence
-    place = bisect_left(levels, missed)
-    if place == 0 or place == len(levels):
-        return float(min(1.0, shares[min(place, len(levels) - 1)]))
-    low, high = levels[place - 1], levels[place]
-    part = (missed - low) / (high - low)
-    return float(min(1.0, shares[place - 1] + part * (shares[place] - shares[place - 1])))
+    return min(1.0, float(np.interp(1 - confidence, grid.model_errors["levels"], shares)))
 
 
 def promised_shares(grid: Grid, confidence: float) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import (
     Deadline,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Standard deviation of a probed rate, as a share of it: an estimate, not measured.
 _NOISE: Final = 0.05
+#: The share of a normal distribution that is above one standard deviation below its mean.
+_WITHIN_ONE: Final = 0.84
 #: The share of a ceiling that a plan leaves free, since noise changes how paths mix.
 _ROOM: Final = 0.01
 _RUNNING: Final = "the instances that run"
@@ -138,10 +141,17 @@ def _positive(left: float, what: str) -> float:
 
 
 def _with_rates(grid: Grid, measured: Sequence[EdgeMeasurement]) -> Grid:
+    """The grid with measured rates, each drawn to its modelled rate by the noise's share of both
+    errors. What is far from the model, as seldom by noise, counts nearly alone."""
     rates, is_measured = grid.throughput_gbps.copy(), grid.measured.copy()
+    model_error = 1 - promised_shares(grid, _WITHIN_ONE)
     for one in measured:
         edge = grid.index_of(one.src), grid.index_of(one.dst)
-        rates[edge], is_measured[edge] = one.gbps / one.instances, True
+        gbps, modelled = one.gbps / one.instances, float(rates[edge])
+        if gbps and modelled and model_error[edge] and not is_measured[edge]:
+            off = max(_NOISE**2 + model_error[edge] ** 2, (gbps / modelled - 1) ** 2)
+            gbps += (modelled - gbps) * _NOISE**2 / off
+        rates[edge], is_measured[edge] = gbps, True
     known = grid.with_edges(throughput_gbps=rates, measured=is_measured)
     return replace(known, measured_noise=_NOISE if measured else 0.0)
 

@@ -108,7 +108,8 @@ def _planned_again(
     measured: list[EdgeMeasurement] = []
     try:
         fleet = context.fleets.rebuild(fleet, is_to_probe=True)
-        measured.extend(measure(context, fleet, rounds, _grid(context, job, plan)))
+        grid = priced_for(context.grid(), job.policy, plan.volume_gb)
+        measured.extend(measure(context, fleet, rounds, grid))
     except SkyplaneError as error:
         log.warning("the probe failed, so the plan stays: %s", error)
         # What was sent has cost something.
@@ -156,7 +157,8 @@ def _why_not(
     plan = fleet.plan
     if job.probe == "auto" and (plan.transfer_s is None or plan.cost.total_usd is None):
         return "the volume is not known"
-    cost = estimated(plan, _grid(context, job, fleet.plan), rounds)
+    grid = priced_for(context.grid(), job.policy, plan.volume_gb)
+    cost = estimated(plan, grid, rounds)
     if job.probe == "auto" and (dear := _too_dear(plan, cost)):
         return dear
     known_s = context.fleets.provisioner.provision_s
@@ -179,11 +181,6 @@ def _too_dear(plan: TransferPlan, cost: ProbeCost) -> str:
     if cost.usd > MOST_COST * (plan.cost.total_usd or 0.0):
         return f"{cost.usd:.2g} USD are more than {MOST_COST:.0%} of the planned bill"
     return ""
-
-
-def _grid(context: ClientContext, job: TransferJob, plan: TransferPlan) -> Grid:
-    """The grid with the prices of the job."""
-    return priced_for(context.grid(), job.policy, plan.volume_gb)
 
 
 def estimated(plan: TransferPlan, grid: Grid, rounds: Sequence[Sequence[Edge]]) -> ProbeCost:
