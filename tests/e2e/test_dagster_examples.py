@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,11 @@ from typing import Any
 import dagster as dg
 import pytest
 from tests.e2e.conftest import Home, S3Server
+
+from skyplane_orchestration.dagster import SkyplaneResource
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.rate_samples import write_samples
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -36,6 +42,7 @@ COPIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "quick_transfer": (("orders/",), {}),
     "sydney_to_paris": (("imagenet/",), {}),
+    "within_budget": (("nights/",), {}),
 }
 #: Example -> cities beside Paris.
 MORE_CITIES = {"fan_out": ("tokyo", "oregon")}
@@ -99,6 +106,32 @@ def test_the_tables_share_one_fleet(private: Home) -> None:
         outcome = result.output_for_node("tables_paris.transfer")
         assert set(outcome["results"]) == set(TABLES)
         assert "gateways" in outcome["fleet"]
+
+
+def test_a_month_over_its_budget_costs_nothing(
+    private: Home, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("example_dags.dagster.within_budget.BUDGET_USD", 1.0)
+    with run_of("within_budget") as result:
+        (failure,) = result.get_step_failure_events()
+        assert "USD, over 1.0" in str(failure.step_failure_data)
+        assert not result.get_asset_materialization_events()
+    assert private.traces() == []
+
+
+def test_the_forecast_uses_rates_that_the_deployment_has_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from example_dags.dagster.within_budget import forecast
+
+    rate = EdgeMeasurement(
+        "aws:ap-southeast-2", "aws:eu-west-3", 4.0, 64, 1, 30.0, 10**10, time.time()
+    )
+    write_samples(str(tmp_path), [rate], CredentialSources())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    resource = SkyplaneResource(learned_grid=str(tmp_path))
+    (job,) = forecast(resource, "2027-01").jobs
+    assert any("measured here" in note for note in job.notes)
 
 
 def test_the_sensor_launches_a_run_for_each_hour_that_has_arrived(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,14 +15,18 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import Home, S3Server
 
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.rate_samples import write_samples
+
 #: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).parents[2]
 #: What the examples read; `example_runs.AT` decides about the day and the hour.
 PREFIXES = (
-    "clicks/2026-03-02/04/", "events/dt=2026-03-01/", "export/", "imagenet/", "models/", "orders/",
-    "tables/customers/", "tables/invoices/", "tables/orders/",
+    "clicks/2026-03-02/04/", "events/dt=2026-03-01/", "export/", "imagenet/", "models/", "nights/",
+    "orders/", "tables/customers/", "tables/invoices/", "tables/orders/",
 )  # fmt: skip
 COPIES = {
     "daily_replication": ["example-paris/events/dt=2026-03-01/"],
@@ -36,6 +41,7 @@ COPIES = {
     "on_arrival": ["example-paris/clicks/2026-03-02/04/"],
     "quick_transfer": ["example-paris/orders/"],
     "sydney_to_paris": ["example-paris/imagenet/"],
+    "within_budget": ["example-paris/nights/"],
 }
 #: Prefixes of destinations -> those of their sources, if they are others.
 SOURCES = {"replicas/": "models/"}
@@ -59,6 +65,10 @@ def examples(
         server.fill("example-sydney", prefix, {"a.bin": os.urandom(200_000), "_SUCCESS": b"ok"})
     home = Home(tmp_path_factory.mktemp("examples"))
     (home.directory / "run").mkdir(mode=0o700)
+    learned_grid = str(home.directory / "rates")
+    direct = ("aws:ap-southeast-2", "aws:eu-west-3")
+    rate = EdgeMeasurement(*direct, 4.0, 64, 1, 30.0, 10**10, time.time())
+    write_samples(learned_grid, [rate], CredentialSources())
     environment = {
         **home.environment,
         "AIRFLOW_HOME": str(home.directory / "airflow"),
@@ -68,6 +78,9 @@ def examples(
         "SKYPLANE_EXPORT_DONE_BY": f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}",
         "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(
             {"conn_type": "aws", "extra": {"endpoint_url": server.endpoint}}
+        ),
+        "AIRFLOW_CONN_SKYPLANE_DEFAULT": json.dumps(
+            {"conn_type": "skyplane", "extra": {"learned_grid": learned_grid}}
         ),
         "AWS_ENDPOINT_URL_S3": server.endpoint,
         "AWS_DEFAULT_REGION": "ap-southeast-2",
@@ -101,6 +114,11 @@ def test_all_examples_are_here(repository: Path) -> None:
     files = {path.stem for path in (repository / "example_dags").glob("*.py")}
     programs = {name for name in files if name.startswith("run_")}
     assert files - programs == set(COPIES)
+
+
+def test_the_forecast_uses_rates_that_the_deployment_has_measured(examples: Examples) -> None:
+    (job,) = examples.results["within_budget"]["returned"]["bill_of_month"]["jobs"]
+    assert any("measured here" in note for note in job["notes"])
 
 
 def test_mapped_transfers_share_one_fleet(examples: Examples) -> None:

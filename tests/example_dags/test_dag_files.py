@@ -27,6 +27,7 @@ EXAMPLES = {
     "on_arrival",
     "quick_transfer",
     "sydney_to_paris",
+    "within_budget",
 }
 #: Without a fleet of their own.
 NO_FLEET = {"mapped_fleets", "nightly_sweep", "quick_transfer"}

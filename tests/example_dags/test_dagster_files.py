@@ -20,6 +20,7 @@ EXAMPLES = {
     "partitions_on_one_fleet": {"tables_paris"},
     "quick_transfer": {"orders_paris"},
     "sydney_to_paris": {"imagenet_sydney", "imagenet_paris"},
+    "within_budget": {"nights_paris"},
 }
 
 
