@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from typing import Any
 
@@ -36,6 +37,8 @@ def test_a_schedule_is_a_number_of_runs(more: dict[str, Any], runs: float) -> No
 def test_thirty_runs_of_500_gb_are_the_bill_of_15_tb(few: Grid) -> None:
     found = forecast(few, [job(schedule="daily")], "2026-11")
     assert found.usd == pytest.approx(1281, rel=0.03)
+    document = found.to_dict()
+    assert document == json.loads(json.dumps(document)), "XCom wraps tuples"
 
 
 def test_volume_grows_from_month_to_month(few: Grid) -> None:

@@ -9,11 +9,11 @@ import calendar
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.schema import as_mapping, check, decode
+from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import for_month
@@ -154,7 +154,7 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
-        jobs = [{**asdict(job), "usd": job.usd} for job in self.jobs]
+        jobs = [{**encode(job), "usd": job.usd} for job in self.jobs]
         return {
             "schema_version": SCHEMA_VERSION,
             "month": self.month,
