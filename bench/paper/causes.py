@@ -38,15 +38,14 @@ def is_inside(tag: str) -> bool:
 
 
 def other_readings(readings: Readings, src: str, dst: str) -> OtherReadings:
-    grid, received = readings.paper, readings.received
+    grid = readings.paper
     rates = grid.throughput_gbps.copy()
     rates[grid.index_of(src), grid.index_of(dst)] *= _share_of_the_base(grid)
     slow = grid.with_edges(throughput_gbps=rates)
     rates_of = {
         THROTTLE: _throttled(grid, src, dst),
         PRIVATE: _throttled(_with_private_links(grid), src, dst),
-        RECEIVED: (chain_gbps(received, (src, dst)), relaxed_most_gbps(received, src, dst)),
-        THROTTLE_RECEIVED: _throttled(received, src, dst),
+        THROTTLE_RECEIVED: _throttled(readings.received, src, dst),
         SLOW: (chain_gbps(slow, (src, dst)), relaxed_most_gbps(slow, src, dst)),
     }
     return OtherReadings(src, dst, rates_of)

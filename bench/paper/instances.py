@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.paper import budgets, motivation, ron
 from bench.paper.ablation import speedup
-from bench.paper.causes import THROTTLE, OtherReadings, Rates, is_inside
+from bench.paper.causes import RECEIVED, THROTTLE, OtherReadings, Rates, is_inside
 from bench.paper.readings import ANY_USD_PER_GB
 from bench.paper.sweep import PairResult, Sweep
 from skyplane_orchestration.grids import Grid
@@ -117,7 +117,10 @@ def _distance(
     paper: float,
     rates: Mapping[tuple[str, str], Mapping[str, Rates]],
 ) -> Distance:
-    of_pairs = [rates[one.src, one.dst] for one in pairs]
+    of_pairs = [
+        {RECEIVED: (one.received_direct_gbps, one.received_overlay_gbps), **rates[one.src, one.dst]}
+        for one in pairs
+    ]
     slow = [one for one in pairs if one.direct_gbps < _most_sent_gbps(grid, one.src) / 2]
     ordered = sorted(pairs, key=lambda one: (speedup(one), one.src, one.dst))
     middle = ordered[len(ordered) // 2]

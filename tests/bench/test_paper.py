@@ -17,6 +17,7 @@ from bench.paper.bottlenecks import bottlenecks
 from bench.paper.budgets import STEP, route
 from bench.paper.causes import (
     PRIVATE,
+    RECEIVED,
     SLOW,
     THROTTLE,
     THROTTLE_RECEIVED,
@@ -262,7 +263,8 @@ def test_instances_by_continent(readings: Readings, result: PairResult) -> None:
     assert found.between.as_fast == pytest.approx(1 / 3)
     # Azure sends 16 and AWS 5.
     assert (found.between.slow_pairs, found.within.slow_pairs) == (3, 1)
-    assert found.between.readings == pytest.approx({THROTTLE: 1.5, SLOW: 8.0})
+    means = {RECEIVED: found.between.speedup, THROTTLE: 1.5, SLOW: 8.0}
+    assert found.between.readings == pytest.approx(means)
     assert (found.named, found.throttled_most_gbps) == ((3.0,), 0.0)
     assert (found.between.example.src, found.between.example.dst) == (SRC, RELAY)
     assert found.within.speedup == pytest.approx(1.5)
