@@ -166,12 +166,15 @@ class Route(Document, what="a route"):
         nodes: gateway names; a single node is both source and sink.
         connections: parallel TCP connections of each hop (len(nodes) - 1 values).
         share_gbps: the plan's flow over this route; its weight in dispatching.
+        dialed_by_downstream: indices of hops that the downstream gateway dials, because the
+            upstream one cannot (NAT, private subnet).
     """
 
     number: int
     nodes: tuple[str, ...]
     connections: tuple[int, ...]
     share_gbps: float
+    dialed_by_downstream: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.nodes or len(self.connections) != len(self.nodes) - 1:

@@ -20,7 +20,7 @@ from typing import Any
 from tests.gateway.protocol.lab import give
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import Connection, Identity
+from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_gateway.protocol.messages import (
     HEAD_BYTES,
     PREFIX_BYTES,
@@ -242,6 +242,7 @@ class ProxiedConnection:
             dialing = Connection.dial(
                 relay,
                 route=accepting.hello.route,
+                side=Side.UPSTREAM,
                 nonce=incarnation + os.urandom(16 - _INCARNATION_BYTES),
             )
             self._own = [accepting, dialing]
@@ -318,7 +319,8 @@ class WireProxy:
                 place = _Place((upper, below), fleet.gateways[below].data_port, identity)
                 yield upper, lower, place
             else:
-                yield upper, lower, _Place(hop, fleet.gateways[lower].data_port, None)
+                dialer, acceptor = hop[::-1] if index in route.dialed_by_downstream else hop
+                yield dialer, acceptor, _Place(hop, fleet.gateways[acceptor].data_port, None)
 
     def addresses(self, seen_by: str) -> dict[str, tuple[str, int]]:
         """Gateway -> address, for those that this one dials."""

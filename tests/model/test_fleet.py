@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 from tests.transfer.samples import fleet_of
 
-from skyplane_orchestration.model.fleet import Fleet
-
 
 @pytest.mark.parametrize(
     ("paths", "sources", "sinks"),
@@ -38,10 +36,3 @@ def test_a_fleet_holds_no_secret() -> None:
         "fingerprint",
         "details",
     }
-
-
-def test_routes_of_the_first_release_are_read() -> None:
-    """They say that no hop is dialed from downstream."""
-    document = fleet_of("ab").to_dict()
-    document["routes"][0]["dialed_by_downstream"] = []
-    assert Fleet.from_dict(document).sources == fleet_of("ab").sources

@@ -71,6 +71,7 @@ def fleet_of(
                 "nodes": list(path),
                 "connections": [1] * (len(path) - 1),
                 "share_gbps": 1.0,
+                "dialed_by_downstream": [],
             }
             for number, path in enumerate(paths)
         ),

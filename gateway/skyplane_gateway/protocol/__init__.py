@@ -43,6 +43,7 @@ from skyplane_gateway.protocol.frames import (
     RawFrame,
     open_frame,
 )
+from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import PROBE_TRANSFER, WIRE_VERSION
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
@@ -89,6 +90,7 @@ __all__ = [
     "ReceiptReceived",
     "Sealing",
     "RemoteProtocolError",
+    "Side",
     "State",
     "object_entry_bytes",
     "objects_of",

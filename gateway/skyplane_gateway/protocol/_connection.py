@@ -1,6 +1,6 @@
 """The sans-io connection: bytes in, events out, buffers to send. No socket, no clock.
 
-    connection = Connection.dial(identity, route=7, nonce=rng.randbytes(16))
+    connection = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=rng.randbytes(16))
     transport.writelines(connection.data_to_send())
     # BufferedProtocol.get_buffer and buffer_updated call the methods of the same names; then
     while (event := connection.next_event()) is not NEED_DATA: ...
@@ -44,7 +44,7 @@ from skyplane_gateway.protocol.events import (
     NeedData,
     ReceiptReceived,
 )
-from skyplane_gateway.protocol.handshake import Challenge, Hello
+from skyplane_gateway.protocol.handshake import Challenge, Hello, Side
 from skyplane_gateway.protocol.limits import FLEET_BYTES, KEY_BYTES, NONCE_BYTES
 from skyplane_gateway.protocol.messages import (
     ChunkId,
@@ -104,11 +104,11 @@ class Connection:
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
         # An acceptor replaces it by the peer's HELLO before any use.
-        self._hello = Hello(identity.fleet, nonce, 0, identity.node)
+        self._hello = Hello(identity.fleet, nonce, 0, Side.UPSTREAM, identity.node)
         self._expected_peer: str | None = None
         self._expected_proof = b""
         self._established: Established | None = None
-        self._peer = Established("", 0)
+        self._peer = Established("", 0, False)
 
     @classmethod
     def dial(
@@ -116,13 +116,15 @@ class Connection:
         identity: Identity,
         *,
         route: int,
+        side: Side,
         nonce: bytes,
         expected_peer: str | None = None,
     ) -> Connection:
-        """The upstream side, which opens the TCP connection; its HELLO is ready to send.
+        """The side that opens the TCP connection; its HELLO is ready to send.
 
         Args:
             route: number of the connection's route.
+            side: this side: UPSTREAM sends frames, DOWNSTREAM sends receipts.
             nonce: 16 random bytes, used once.
             expected_peer: refuse an acceptor of another name.
 
@@ -131,13 +133,13 @@ class Connection:
         """
         connection = cls(identity, nonce)
         connection._expected_peer = expected_peer
-        connection._hello = Hello(identity.fleet, nonce, route, identity.node)
+        connection._hello = Hello(identity.fleet, nonce, route, side, identity.node)
         connection._send(Step.SEND_HELLO, handshake.pack_hello(connection._hello))
         return connection
 
     @classmethod
     def accept(cls, identity: Identity, *, nonce: bytes) -> Connection:
-        """The side that was dialed; the peer's HELLO names the route.
+        """The side that was dialed; the peer's HELLO names the route and the sides.
 
         After `Established` the caller may refuse the route by `close(UNKNOWN_ROUTE)`.
         """
@@ -325,7 +327,7 @@ class Connection:
             )
         self._outgoing.append(handshake.pack_proof(handshake.dialer_proof(key, hello, challenge)))
         self._move(Step.RECV_CHALLENGE)
-        self._establish(challenge.node, hello.route)
+        self._establish(challenge.node, hello.route, peer_is_upstream=hello.side is Side.DOWNSTREAM)
 
     def _handle_proof(self, proof: bytes) -> None:
         hello = self._hello
@@ -334,7 +336,7 @@ class Connection:
                 f"{hello.node!r} does not hold the key that it shares with {self._identity.node!r}"
             )
         self._move(Step.RECV_PROOF)
-        self._establish(hello.node, hello.route)
+        self._establish(hello.node, hello.route, peer_is_upstream=hello.side is Side.UPSTREAM)
 
     def _check_peer(self, fleet: bytes, node: str) -> None:
         if fleet != self._identity.fleet:
@@ -350,9 +352,10 @@ class Connection:
             raise HelloRefused(f"{node!r} is no neighbour of {self._identity.node!r}")
         return key
 
-    def _establish(self, node: str, route: int) -> None:
+    def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
+        self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
         self._reader.trust()
-        self._peer = self._established = Established(node, route)
+        self._peer = self._established = Established(node, route, peer_is_upstream)
         self._events.append(self._established)
 
 

@@ -5,14 +5,19 @@ Two rules hold here:
 1. Every change of state is in `TRANSITIONS`. `Connection` changes state only with `move`,
    which refuses every step that the table does not list. No other code checks whether a
    message may come now, so no check can be forgotten.
-2. This file does not know keys, or the encoding of messages.
+2. This file does not know which side dialed, keys, or the encoding of messages.
 
-Theory. The *upstream* side dials and sends frames, the *downstream* side sends receipts. So from
-the end of the handshake on, the direction of data is part of the state. A frame in the wrong
-direction is as impossible as a frame before the handshake.
+Theory. A connection has two independent asymmetries. The *dialer* sends first in the
+handshake. In the data phase the *upstream* side sends frames and the *downstream* side sends
+receipts. Either side may be the dialer, because NAT or a private subnet decides that. The
+handshake ends in HANDSHAKEN. Both sides leave it at once and without a message: the HELLO
+names the dialer's side, so this side is UPSTREAM or DOWNSTREAM. From then on the direction
+of data is part of the state. A frame in the wrong direction is as impossible as a frame
+before the handshake.
 
-        START --send HELLO--> AWAIT_CHALLENGE --CHALLENGE--> UPSTREAM
-        START --recv HELLO--> AWAIT_PROOF     --PROOF------> DOWNSTREAM
+        START --send HELLO--> AWAIT_CHALLENGE --CHALLENGE--> HANDSHAKEN
+        START --recv HELLO--> AWAIT_PROOF     --PROOF------> HANDSHAKEN
+        HANDSHAKEN --be upstream--> UPSTREAM      --be downstream--> DOWNSTREAM
 
 GOODBYE means that its sender sends nothing more; the sender still receives. It is LEAVING,
 and takes messages in flight: the last receipts of a draining sink, or frames that a relay
@@ -41,6 +46,7 @@ class State(Enum):
     START = "start"
     AWAIT_CHALLENGE = "await-challenge"
     AWAIT_PROOF = "await-proof"
+    HANDSHAKEN = "handshaken"
     UPSTREAM = "upstream"
     UPSTREAM_LEAVING = "upstream-leaving"
     UPSTREAM_LEFT = "upstream-left"
@@ -58,6 +64,8 @@ class Step(Enum):
     RECV_HELLO = "recv HELLO"
     RECV_CHALLENGE = "recv CHALLENGE"
     RECV_PROOF = "recv PROOF"
+    BE_UPSTREAM = "be upstream"
+    BE_DOWNSTREAM = "be downstream"
     SEND_DATA = "send DATA"
     RECV_DATA = "recv DATA"
     SEND_RECEIPT = "send RECEIPT"
@@ -93,8 +101,12 @@ TRANSITIONS: Final[dict[State, dict[Step, State]]] = {
         Step.SEND_HELLO: State.AWAIT_CHALLENGE,
         Step.RECV_HELLO: State.AWAIT_PROOF,
     },
-    State.AWAIT_CHALLENGE: {**_UNPROVEN, Step.RECV_CHALLENGE: State.UPSTREAM},
-    State.AWAIT_PROOF: {**_UNPROVEN, Step.RECV_PROOF: State.DOWNSTREAM},
+    State.AWAIT_CHALLENGE: {**_UNPROVEN, Step.RECV_CHALLENGE: State.HANDSHAKEN},
+    State.AWAIT_PROOF: {**_UNPROVEN, Step.RECV_PROOF: State.HANDSHAKEN},
+    State.HANDSHAKEN: {
+        Step.BE_UPSTREAM: State.UPSTREAM,
+        Step.BE_DOWNSTREAM: State.DOWNSTREAM,
+    },
     State.UPSTREAM: {
         **_ALWAYS,
         Step.SEND_DATA: State.UPSTREAM,

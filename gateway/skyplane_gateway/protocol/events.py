@@ -26,10 +26,12 @@ class Established:
     Attributes:
         peer_node: the peer's name, proven.
         route: number of the connection's route.
+        peer_is_upstream: the peer sends frames and this side sends receipts, or the reverse.
     """
 
     peer_node: str
     route: int
+    peer_is_upstream: bool
 
 
 @dataclass(frozen=True, slots=True)

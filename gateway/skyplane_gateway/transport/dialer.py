@@ -33,7 +33,7 @@ class Dial:
 
 
 class Dialer:
-    """Opens the connections of the hops to downstream neighbours.
+    """Opens the connections of the hops that this gateway dials.
 
     Args:
         on_failure: called after every attempt that fails; the next attempt follows.
@@ -90,6 +90,7 @@ class Dialer:
         connection = Connection.dial(
             self._identity,
             route=dial.route.number,
+            side=dial.hop.side,
             nonce=dial.incarnation.nonce(self._rng),
             expected_peer=dial.hop.peer,
         )

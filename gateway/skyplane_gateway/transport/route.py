@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import FrameHeader
+from skyplane_gateway.protocol import FrameHeader, Side
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.log_throttle import LogThrottle
@@ -19,16 +19,20 @@ Address = tuple[str, int]
 
 @dataclass(slots=True)
 class Hop:
-    """The connections with one neighbour; the upstream one dials.
+    """The connections with one neighbour.
 
     Attributes:
+        side: this gateway's side of the connections.
         connections: how many connections the hop has when it is complete.
+        is_dialed: this gateway dials; otherwise the neighbour does.
         incarnation: incarnation of `links`; None while there are none.
     """
 
     peer: str
     address: Address
+    side: Side
     connections: int
+    is_dialed: bool
     incarnation: Incarnation | None = None
     links: list[Link] = field(default_factory=list)
 
@@ -61,8 +65,8 @@ class LocalRoute:
         self.config = config
         self._index = config.nodes.index(node)
         is_source, is_sink = self._index == 0, self._index == len(config.connections)
-        self.upstream_hop = None if is_source else self._hop(-1, addresses)
-        self.downstream_hop = None if is_sink else self._hop(1, addresses)
+        self.upstream_hop = None if is_source else self._hop(self._index - 1, addresses)
+        self.downstream_hop = None if is_sink else self._hop(self._index, addresses)
         self.waiting: deque[tuple[FrameHeader, memoryview, Link]] = deque()
         self.writable = asyncio.Event()
         self.dials: set[asyncio.Task[None]] = set()
@@ -81,10 +85,16 @@ class LocalRoute:
         self._sampler: asyncio.TimerHandle | None = None
         self._next_link = 0
 
-    def _hop(self, step: int, addresses: Mapping[str, Address]) -> Hop:
-        """To the next node (1) or the one before (-1)."""
-        peer = self.config.nodes[self._index + step]
-        return Hop(peer, addresses[peer], self.config.connections[self._index + min(step, 0)])
+    def _hop(self, index: int, addresses: Mapping[str, Address]) -> Hop:
+        is_upstream = index == self._index
+        peer = self.config.nodes[index + 1 if is_upstream else index]
+        return Hop(
+            peer=peer,
+            address=addresses[peer],
+            side=Side.UPSTREAM if is_upstream else Side.DOWNSTREAM,
+            connections=self.config.connections[index],
+            is_dialed=is_upstream != (index in self.config.dialed_by_downstream),
+        )
 
     @property
     def number(self) -> int:

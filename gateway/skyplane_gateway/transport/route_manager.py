@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Topology
-from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity
+from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
 from skyplane_gateway.transport.dialer import STABLE_S, Dial, Dialer
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkTraffic
@@ -104,8 +104,8 @@ class RouteManager:
             self.by_number[config.number] = fresh
             fresh.since_s = asyncio.get_running_loop().time()
             self._build(fresh, 0.0)
-        hops = [route.upstream_hop for route in self.by_number.values()]
-        expected = sum(hop.connections for hop in hops if hop is not None)
+        hops = [hop for route in self.by_number.values() for hop in route.hops]
+        expected = sum(hop.connections for hop in hops if not hop.is_dialed)
         self._pending.limit = max(self._pending_limit, expected)
 
     def _end(self, number: int, reason: str) -> None:
@@ -121,9 +121,10 @@ class RouteManager:
         self._build(route, 0.0)
 
     def _build(self, route: LocalRoute, delay_s: float) -> None:
-        """Dial downstream; the upstream neighbour is answered when that hop is complete."""
-        if route.downstream_hop is not None:
-            self._dialer.start(route, route.downstream_hop, self._local_host, delay_s)
+        """Start with the downstream hop; the upstream hop follows when that is complete."""
+        hop = route.downstream_hop or route.upstream_hop
+        if hop is not None and hop.is_dialed:
+            self._dialer.start(route, hop, self._local_host, delay_s)
         self._answer_hellos()
 
     def close(self) -> tuple[Link, ...]:
@@ -168,7 +169,9 @@ class RouteManager:
 
     def _may_answer(self, link: Link) -> bool:
         route = self.by_number.get(link.hello.route)
-        return route is not None and route.accepts_upstream
+        if route is None or route.is_ended:
+            return False
+        return route.accepts_upstream or link.hello.side is Side.DOWNSTREAM
 
     def _answer_hellos(self) -> None:
         unanswered, self._unanswered = self._unanswered, []
@@ -194,8 +197,8 @@ class RouteManager:
 
     def _accepted(self, link: Link, event: Established) -> None:
         route = self.by_number.get(event.route)
-        hop = route.upstream_hop if route is not None else None
-        if route is None or hop is None or hop.peer != event.peer_node:
+        hop = self._hop_of(route, event) if route is not None else None
+        if route is None or hop is None:
             link.close(GoodbyeReason.UNKNOWN_ROUTE, f"{self._node} does not expect this route")
             return
         incarnation = Incarnation.of(link.hello.nonce)
@@ -205,11 +208,20 @@ class RouteManager:
         self._newest[route.number, hop.peer] = incarnation
         if hop.incarnation is not None and hop.incarnation != incarnation:
             self._break(route, f"{hop.peer} builds its connections anew")
-        if not route.accepts_upstream or hop.is_complete:
+        is_early = hop is route.upstream_hop and not route.accepts_upstream
+        if route.is_ended or is_early or hop.is_complete:
             link.close(GoodbyeReason.ROUTE_LOST, f"{self._node} is not ready for this route")
             return
         hop.incarnation = incarnation
         self._join(route, hop, link)
+
+    @staticmethod
+    def _hop_of(route: LocalRoute, event: Established) -> Hop | None:
+        """The hop that this neighbour has to dial, if there is one."""
+        hop = route.upstream_hop if event.peer_is_upstream else route.downstream_hop
+        if hop is None or hop.is_dialed or hop.peer != event.peer_node:
+            return None
+        return hop
 
     def _is_stale(self, route: LocalRoute, hop: Hop, incarnation: Incarnation) -> bool:
         """Whether a connection belongs to an older incarnation.
@@ -229,6 +241,9 @@ class RouteManager:
         hop.links.append(link)
         route.writable.set()
         if hop is route.downstream_hop and hop.is_complete:
+            above = route.upstream_hop
+            if above is not None and above.is_dialed and not above.links:
+                self._dialer.start(route, above, self._local_host, 0.0)
             self._answer_hellos()
         route.forward()
         if route.is_complete and not route.is_up:

@@ -181,9 +181,7 @@ class Fleet(Document, what="a fleet", version=SCHEMA_VERSION):
         fleet = decode(cls, data, "a fleet", version=SCHEMA_VERSION)
         known = {handle.node for handle in fleet.gateways}
         for document in fleet.routes:
-            # Release 0.1.0 wrote one more field, which was always empty.
-            known_fields = {k: v for k, v in document.items() if k != "dialed_by_downstream"}
-            route = Route.from_dict(known_fields)
+            route = Route.from_dict(document)
             if not known.issuperset(route.nodes):
                 raise ConfigurationInvalid(
                     f"a fleet whose route {route.number} leads through gateways that it does not "

@@ -18,6 +18,7 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RawReceipt,
     Receipt,
+    Side,
     State,
     seal_receipt,
 )
@@ -78,15 +79,22 @@ def events_of(connection: Connection) -> list[Event]:
 
 
 class ConnectionPair:
-    """A dialer, which is upstream, and an acceptor."""
+    """A dialer and an acceptor."""
 
-    def __init__(self) -> None:
-        self.dialer = self.upstream = Connection.dial(
-            identity_of("aws:us-east-1/0"), route=ROUTE, nonce=b"D" * 16
+    def __init__(self, side: Side = Side.UPSTREAM) -> None:
+        self.dialer = Connection.dial(
+            identity_of("aws:us-east-1/0"), route=ROUTE, side=side, nonce=b"D" * 16
         )
-        self.acceptor = self.downstream = Connection.accept(
-            identity_of("gcp:us-west1/1"), nonce=b"A" * 16
-        )
+        self.acceptor = Connection.accept(identity_of("gcp:us-west1/1"), nonce=b"A" * 16)
+        self.is_dialer_upstream = side is Side.UPSTREAM
+
+    @property
+    def upstream(self) -> Connection:
+        return self.dialer if self.is_dialer_upstream else self.acceptor
+
+    @property
+    def downstream(self) -> Connection:
+        return self.acceptor if self.is_dialer_upstream else self.dialer
 
     def exchange(self) -> dict[Connection, list[Event]]:
         """Deliver all messages in both directions; returns the events by receiver."""
@@ -106,7 +114,7 @@ class ConnectionPair:
 
     def established(self) -> ConnectionPair:
         self.exchange()
-        assert (self.upstream.state, self.downstream.state) == (State.UPSTREAM, State.DOWNSTREAM)
+        assert {self.upstream.state, self.downstream.state} == {State.UPSTREAM, State.DOWNSTREAM}
         return self
 
 

@@ -26,6 +26,7 @@ from skyplane_gateway.protocol import (
     LocalProtocolError,
     ReceiptReceived,
     RemoteProtocolError,
+    Side,
     State,
 )
 from skyplane_gateway.protocol._reader import STAGING_BYTES
@@ -36,13 +37,13 @@ from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 @pytest.fixture
 def conversation() -> tuple[bytes, list[Event]]:
     """All messages of a dialer, up to its GOODBYE, and their events."""
-    pair = ConnectionPair()
+    pair = ConnectionPair(Side.UPSTREAM)
     hello = pair.dialer.data_to_send()
     for buffer in hello:
         give(pair.acceptor, buffer)
     for buffer in pair.acceptor.data_to_send():
         give(pair.dialer, buffer)
-    expected: list[Event] = [Established("aws:us-east-1/0", 7)]
+    expected: list[Event] = [Established("aws:us-east-1/0", 7, True)]
     for frame in make_frames(bytes(range(200)), frame_bytes=90):
         pair.dialer.send_frame(frame.header, *frame.sealed)
         expected.append(FrameReceived(frame.header, memoryview(b"".join(frame.sealed))))
@@ -84,7 +85,7 @@ def test_bytes_after_a_goodbye_are_refused_and_after_the_end_dropped(
 ) -> None:
     data, expected = conversation
     acceptor = fresh_acceptor()
-    give(acceptor, data + bytes.fromhex("06 00 0002 00000002 0000"))
+    give(acceptor, data + bytes.fromhex("06 00 0002 00000004 0000 0000"))
     for event in expected:
         assert acceptor.next_event() == event
     with pytest.raises(RemoteProtocolError, match="not allowed in state downstream-left"):
@@ -101,7 +102,7 @@ def test_two_goodbyes_and_more_in_one_piece() -> None:
     """Bytes after the closing GOODBYE in the same read have no effect."""
     pair = ConnectionPair().established()
     pair.upstream.close()
-    give(pair.upstream, bytes.fromhex("06 00 0002 00000002 0000") + b"\xff" * 20)
+    give(pair.upstream, bytes.fromhex("06 00 0002 00000004 0000 0000") + b"\xff" * 20)
     assert events_of(pair.upstream) == [
         GoodbyeReceived(GoodbyeReason.DONE, ""),
         ConnectionClosed(is_clean=True),
@@ -109,8 +110,9 @@ def test_two_goodbyes_and_more_in_one_piece() -> None:
     assert len(pair.upstream.get_buffer()) == STAGING_BYTES
 
 
-def test_frames_and_receipts_travel() -> None:
-    pair = ConnectionPair().established()
+@pytest.mark.parametrize("side", Side)
+def test_frames_and_receipts_travel_whichever_side_dialed(side: Side) -> None:
+    pair = ConnectionPair(side).established()
     frames = make_frames(b"x" * 100)
     receipt = make_receipt()
     for frame in frames:
@@ -126,7 +128,7 @@ def test_frames_and_receipts_travel() -> None:
 
 
 def test_a_relay_forwards_the_same_bytes() -> None:
-    near, far = ConnectionPair().established(), ConnectionPair().established()
+    near, far = ConnectionPair().established(), ConnectionPair(Side.DOWNSTREAM).established()
     frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
     near.upstream.send_frame(frame.header, *frame.sealed)
     said = b"".join(near.upstream.data_to_send())
@@ -306,6 +308,6 @@ def test_a_peer_without_proof_gets_little_memory() -> None:
     stranger = fresh_acceptor()
     assert stranger._reader._staging.nbytes == 0
     assert len(stranger.get_buffer()) <= MAX_HANDSHAKE
-    pair = ConnectionPair()
+    pair = ConnectionPair(Side.UPSTREAM)
     pair.exchange()
     assert len(pair.acceptor.get_buffer()) == STAGING_BYTES

@@ -19,6 +19,7 @@ from skyplane_gateway.protocol import (
     OpenedFrame,
     ReceiptReceived,
     RemoteProtocolError,
+    Side,
     State,
     open_frame,
     open_receipt,
@@ -74,7 +75,7 @@ class Driver:
 
 def record() -> list[bytes]:
     """All messages that the dialing upstream sends, and all that it receives."""
-    pair = ConnectionPair()
+    pair = ConnectionPair(Side.UPSTREAM)
     sent, received = [pair.dialer.data_to_send()], []
     for buffer in sent[0]:
         give(pair.acceptor, buffer)
@@ -129,7 +130,7 @@ def test_mutated_streams(side: str) -> None:
     for seed in SEEDS:
         rng = random.Random(f"{side} {seed}")
         data = mutate(good, rng)
-        driver = Driver(getattr(ConnectionPair(), side))
+        driver = Driver(getattr(ConnectionPair(Side.UPSTREAM), side))
         while data:
             size = rng.choice((1, 3, 8, 50, 1000))
             try:
@@ -145,7 +146,7 @@ def test_mutated_streams(side: str) -> None:
 
 def test_unmutated_streams_are_accepted() -> None:
     sent, received = record()
-    pair = ConnectionPair()
+    pair = ConnectionPair(Side.UPSTREAM)
     sink, source = Driver(pair.acceptor), Driver(pair.dialer)
     sink.feed(sent)
     source.feed(received)
@@ -169,7 +170,7 @@ prefixes = st.builds(
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
 def test_arbitrary_bytes(pieces: list[bytes]) -> None:
     identity = Identity(b"fleet-01", "b", {"a": bytes(32)})
-    dialer = Connection.dial(identity, route=7, nonce=bytes(16))
+    dialer = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=bytes(16))
     for connection in (Connection.accept(identity, nonce=bytes(16)), dialer):
         driver = Driver(connection)
         for piece in pieces:
@@ -179,9 +180,8 @@ def test_arbitrary_bytes(pieces: list[bytes]) -> None:
 
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
 def test_arbitrary_bytes_after_the_handshake(pieces: list[bytes]) -> None:
-    pair = ConnectionPair().established()
-    for connection in (pair.dialer, pair.acceptor):
-        driver = Driver(connection)
+    for side in Side:
+        driver = Driver(ConnectionPair(side).established().acceptor)
         for piece in pieces:
             driver.feed(piece)
 

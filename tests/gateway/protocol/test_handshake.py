@@ -18,6 +18,7 @@ from skyplane_gateway.protocol import (
     Identity,
     LocalProtocolError,
     RemoteProtocolError,
+    Side,
     State,
 )
 from skyplane_gateway.protocol.errors import HelloRefused, WireVersionMismatch
@@ -32,7 +33,9 @@ from skyplane_gateway.protocol.handshake import (
 
 
 def dial(identity: Identity, **changes: Any) -> Connection:
-    return Connection.dial(identity, **{"route": 7, "nonce": b"D" * 16, **changes})
+    return Connection.dial(
+        identity, **{"route": 7, "side": Side.UPSTREAM, "nonce": b"D" * 16, **changes}
+    )
 
 
 def accept(node: str, nonce: bytes = b"A" * 16) -> Connection:
@@ -56,13 +59,16 @@ def refusal(connection: Connection) -> RemoteProtocolError:
     return caught.value
 
 
-def test_the_dialer_is_upstream() -> None:
-    pair = ConnectionPair()
+@pytest.mark.parametrize("side", Side)
+def test_either_side_of_a_hop_may_dial(side: Side) -> None:
+    pair = ConnectionPair(side)
     events = pair.exchange()
-    assert events[pair.dialer] == [Established("gcp:us-west1/1", 7)]
-    assert events[pair.acceptor] == [Established("aws:us-east-1/0", 7)]
+    acceptor_is_upstream = side is Side.DOWNSTREAM
+    assert events[pair.dialer] == [Established("gcp:us-west1/1", 7, acceptor_is_upstream)]
+    assert events[pair.acceptor] == [Established("aws:us-east-1/0", 7, not acceptor_is_upstream)]
     assert pair.dialer.established == events[pair.dialer][0]
-    assert (pair.dialer.state, pair.acceptor.state) == (State.UPSTREAM, State.DOWNSTREAM)
+    assert (pair.dialer.state is State.UPSTREAM) == (side is Side.UPSTREAM)
+    assert (pair.acceptor.state is State.UPSTREAM) == (side is Side.DOWNSTREAM)
 
 
 def test_dialer_with_another_key_is_refused() -> None:
@@ -119,7 +125,7 @@ def test_an_acceptor_of_another_fleet_or_of_the_same_name_is_refused(
     assert problem in error.message
 
 
-@pytest.mark.parametrize("position", [*range(8, 49)])
+@pytest.mark.parametrize("position", [*range(8, 52)])
 def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: int) -> None:
     """One flipped bit in a valid HELLO: the proofs do not match."""
     dialer, acceptor = (
@@ -127,7 +133,7 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: i
         accept("b"),
     )
     hello = bytearray(sent(dialer))
-    assert len(hello) == 49
+    assert len(hello) == 52
     hello[position] ^= 1
     give(acceptor, hello)
     if acceptor.state is State.AWAIT_PROOF:
@@ -137,13 +143,13 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: i
         refusal(acceptor)
 
 
-@pytest.mark.parametrize("position", [*range(8, 78)])
+@pytest.mark.parametrize("position", [*range(8, 80)])
 def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(position: int) -> None:
     dialer = dial(identity_of("a"))
     acceptor = accept("gcp:us-west1/1")
     deliver(dialer, acceptor)
     challenge = bytearray(sent(acceptor))
-    assert len(challenge) == 78
+    assert len(challenge) == 80
     challenge[position] ^= 1
     give(dialer, challenge)
     dialer.receive_eof()

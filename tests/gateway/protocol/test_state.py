@@ -13,6 +13,7 @@ from skyplane_gateway.protocol import (
     FrameHeader,
     LocalProtocolError,
     RemoteProtocolError,
+    Side,
     State,
 )
 from skyplane_gateway.protocol._state import (
@@ -31,6 +32,7 @@ ALLOWED = {
     State.START: {Step.SEND_HELLO, Step.RECV_HELLO, *OPEN},
     State.AWAIT_CHALLENGE: {Step.RECV_CHALLENGE, *OPEN},
     State.AWAIT_PROOF: {Step.RECV_PROOF, *OPEN},
+    State.HANDSHAKEN: {Step.BE_UPSTREAM, Step.BE_DOWNSTREAM},
     State.UPSTREAM: {Step.SEND_DATA, Step.RECV_RECEIPT, *OPEN},
     State.UPSTREAM_LEAVING: {Step.RECV_RECEIPT, Step.RECV_GOODBYE, Step.RECV_EOF, Step.FAIL},
     State.UPSTREAM_LEFT: {Step.SEND_GOODBYE, Step.RECV_EOF, Step.FAIL},
@@ -50,13 +52,15 @@ PREFIXES = {
     MessageType.RECEIPT: "05 00 0002 00001000",
     MessageType.GOODBYE: "06 00 0002 00000010",
 }
+#: Begins and ends in one call, so that no connection can be caught in it.
+CATCHABLE = [state for state in State if state is not State.HANDSHAKEN]
 
 
 def in_state(state: State) -> Connection:
     """A connection that got there by the ways of the protocol."""
     if state is State.START:
         return Connection.accept(identity_of("b"), nonce=b"A" * 16)
-    pair = ConnectionPair()
+    pair = ConnectionPair(Side.UPSTREAM)
     if state is State.AWAIT_CHALLENGE:
         pair.dialer.data_to_send()
         return _of(pair.dialer, state)
@@ -100,14 +104,14 @@ def test_every_state_can_be_reached_and_left_for_an_end() -> None:
         found = {after for state in found for after in TRANSITIONS[state].values()} - reached
         reached |= found
     assert reached == set(State)
-    for state in set(State) - FINAL:
+    for state in set(State) - FINAL - {State.HANDSHAKEN}:
         assert move(state, Step.RECV_EOF) is State.CLOSED
         assert move(state, Step.FAIL) is State.FAILED
     for state in FINAL:
         assert set(TRANSITIONS[state].values()) == {state}
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", CATCHABLE)
 @pytest.mark.parametrize("kind", MessageType)
 def test_every_message_in_every_state(state: State, kind: MessageType) -> None:
     """Admitted or refused by its first eight bytes, exactly as the table says."""
@@ -127,7 +131,7 @@ def test_every_message_in_every_state(state: State, kind: MessageType) -> None:
         assert said[:1] == (b"\6" if Step.SEND_GOODBYE in ALLOWED[state] else b"")
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", CATCHABLE)
 @pytest.mark.parametrize("step", [Step.SEND_DATA, Step.SEND_RECEIPT, Step.SEND_GOODBYE])
 def test_every_sending_in_every_state(state: State, step: Step) -> None:
     connection = in_state(state)
@@ -157,7 +161,7 @@ def test_every_sending_in_every_state(state: State, step: Step) -> None:
     assert connection.state is before
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", CATCHABLE)
 def test_end_of_stream_in_every_state(state: State) -> None:
     connection = in_state(state)
     connection.receive_eof()

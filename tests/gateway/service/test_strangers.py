@@ -30,7 +30,7 @@ from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import MIB, AttachOrder
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
-from skyplane_gateway.protocol import Connection, Identity
+from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 # Callers and peers that are not of this fleet are refused; a running transfer is not hurt.
@@ -88,7 +88,7 @@ def ask(port: int, context: ssl.SSLContext, path: str = "/v1/status") -> str:
 
 def knock(port: int, identity: Identity) -> bytes:
     """Say hello at the data port, and send a forged proof whatever the answer is."""
-    connection = Connection.dial(identity, route=0, nonce=os.urandom(16))
+    connection = Connection.dial(identity, route=0, side=Side.UPSTREAM, nonce=os.urandom(16))
     answer = b""
     with socket.create_connection(("127.0.0.1", port), 10) as raw:
         for buffer in connection.data_to_send():

@@ -24,6 +24,7 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RawReceipt,
     Receipt,
+    Side,
     seal_receipt,
 )
 from skyplane_gateway.transport.link import Link
@@ -245,6 +246,7 @@ async def dial(
     target: Gateway,
     node: str,
     route: int,
+    side: Side = Side.UPSTREAM,
     key: bytes | None = None,
     nonce: bytes = bytes(16),
 ) -> str:
@@ -274,6 +276,7 @@ async def dial(
     connection = Connection.dial(
         Identity(FLEET, node, {target.node: key or hello_key(node, target.node)}),
         route=route,
+        side=side,
         nonce=nonce,
         expected_peer=target.node,
     )

@@ -98,11 +98,16 @@ def connections(fleet: Fleet, upper: str, lower: str) -> tuple[set[object], set[
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-@given(steps=st.lists(events, max_size=14))
+@given(
+    steps=st.lists(events, max_size=14),
+    dialed_by_downstream=st.sampled_from([(), (0,), (1,), (0, 1)]),
+)
 @on_jumping_loop
-async def test_both_ends_agree_and_no_frame_comes_twice(steps: list[tuple[str, str, int]]) -> None:
+async def test_both_ends_agree_and_no_frame_comes_twice(
+    steps: list[tuple[str, str, int]], dialed_by_downstream: tuple[int, ...]
+) -> None:
     async with fleet_of(*NODES) as fleet:
-        scenario = Scenario(fleet, Route(0, NODES, (2, 2), 1.0))
+        scenario = Scenario(fleet, Route(0, NODES, (2, 2), 1.0, dialed_by_downstream))
         apply(fleet, scenario.wanted)
         await connected(fleet)
         for step in steps:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 from tests.gateway.transport.lab import (
@@ -31,10 +32,15 @@ DIRECT = Route(0, ("a", "b"), (1,), 1.0)
 RELAYED = Route(0, ("a", "r", "b"), (2, 2), 1.0)
 
 
+@pytest.mark.parametrize("dialed_by_downstream", [(), (0,), (1,), (0, 1)])
 @pytest.mark.parametrize("broken_at", ["a", "r", "b"])
 @on_jumping_loop
-async def test_a_broken_route_comes_back_by_itself(broken_at: str) -> None:
-    async with connected_fleet(RELAYED) as fleet:
+async def test_a_broken_route_comes_back_by_itself(
+    broken_at: str, dialed_by_downstream: tuple[int, ...]
+) -> None:
+    async with connected_fleet(
+        replace(RELAYED, dialed_by_downstream=dialed_by_downstream)
+    ) as fleet:
         for breaks in range(3):
             cut(fleet[broken_at])
             await until(
@@ -61,11 +67,15 @@ async def test_a_waiting_sender_does_not_use_the_new_connections() -> None:
         assert len(fleet["b"].frames) == 1
 
 
+@pytest.mark.parametrize("dialed_by_downstream", [(), (0,), (1,), (0, 1)])
 @pytest.mark.parametrize("killed", ["a", "r", "b"])
 @on_jumping_loop
-async def test_a_killed_gateway_is_dialed_until_it_is_back(killed: str) -> None:
-    async with connected_fleet(RELAYED) as fleet:
-        wanted = topology(fleet, RELAYED)
+async def test_a_killed_gateway_is_dialed_until_it_is_back(
+    killed: str, dialed_by_downstream: tuple[int, ...]
+) -> None:
+    route = replace(RELAYED, dialed_by_downstream=dialed_by_downstream)
+    async with connected_fleet(route) as fleet:
+        wanted = topology(fleet, route)
         fleet[killed].crash()
         alive = [gateway for node, gateway in fleet.items() if node != killed]
         await until(lambda: all(gateway.down for gateway in alive))

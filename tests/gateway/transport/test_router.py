@@ -27,14 +27,17 @@ from tests.gateway.transport.lab import (
 
 from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Route
+from skyplane_gateway.protocol import Side
 from skyplane_gateway.transport import route_manager
 
 RELAYED = ("a", "r", "b")
 DIRECT = Route(0, ("a", "b"), (1,), 1.0)
 
 
-async def test_frames_and_receipts_pass_a_relay() -> None:
-    async with connected_fleet(Route(0, RELAYED, (3, 2), 1.0)) as fleet:
+#: Every way in which the hops of a -> r -> b can be dialed.
+@pytest.mark.parametrize("dialed_by_downstream", [(), (0,), (1,), (0, 1)])
+async def test_either_side_of_a_hop_may_dial(dialed_by_downstream: tuple[int, ...]) -> None:
+    async with connected_fleet(Route(0, RELAYED, (3, 2), 1.0, dialed_by_downstream)) as fleet:
         routes = [fleet[node].route() for node in RELAYED]
         assert [len(route.upstream_links) for route in routes] == [0, 3, 2]
         assert [len(route.downstream_links) for route in routes] == [3, 2, 0]
@@ -49,7 +52,7 @@ async def test_neighbours_that_dial_before_the_topology_is_known_join_later(
     order: tuple[str, ...],
 ) -> None:
     async with fleet_of(*RELAYED) as fleet:
-        wanted = topology(fleet, Route(0, RELAYED, (2, 2), 1.0))
+        wanted = topology(fleet, Route(0, RELAYED, (2, 2), 1.0, (1,)))
         for node in order:
             apply(fleet, wanted, node)
             # The node dials now; its neighbours may not know the route.
@@ -69,18 +72,19 @@ async def test_an_early_neighbour_that_leaves_again_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "key"),
+    ("node", "side", "key"),
     [
-        ("r", None),  # On another route, but not on this one.
-        ("b", None),  # Itself.
-        ("nobody", None),
-        ("a", b"x" * 32),  # Without a key of the fleet.
-        ("a", hello_key("r", "b")),  # The relay, in the name of the source.
+        ("r", Side.UPSTREAM, None),  # On another route, but not on this one.
+        ("b", Side.UPSTREAM, None),  # Itself.
+        ("nobody", Side.UPSTREAM, None),
+        ("a", Side.DOWNSTREAM, None),  # On the wrong side.
+        ("a", Side.UPSTREAM, b"x" * 32),  # Without a key of the fleet.
+        ("a", Side.UPSTREAM, hello_key("r", "b")),  # The relay, in the name of the source.
     ],
 )
-async def test_a_wrong_neighbour_is_refused(node: str, key: bytes | None) -> None:
+async def test_a_wrong_neighbour_is_refused(node: str, side: Side, key: bytes | None) -> None:
     async with connected_fleet(DIRECT, Route(1, RELAYED, (1, 1), 1.0)) as fleet:
-        assert await dial(fleet["b"], node, 0, key)
+        assert await dial(fleet["b"], node, 0, side, key)
         # The real neighbours are not disturbed.
         assert fleet["b"].down == []
         await there_and_back(fleet["a"], fleet["b"])

@@ -99,3 +99,10 @@ def test_a_gateway_that_is_not_dialled_stays_closed() -> None:
     )
     assert found[R] == {from_(f"{A}/0.0", (7603, 7603)), from_(f"{A}/1.0", (7604, 7604))}
     assert from_(f"{A}/1.0", (7601, 7601)) in found[A]
+
+
+def test_a_downstream_gateway_that_dials_reaches_the_upstream_one() -> None:
+    route = Route(0, (f"{A}/0.0", f"{R}/0.0", f"{Z}/0.0"), (8, 8), 1.0, dialed_by_downstream=(1,))
+    found = rules(route)
+    assert found[R] == {from_(f"{A}/0.0", (7603, 7603)), from_(f"{Z}/0.0", (7603, 7603))}
+    assert found[Z] == {from_(f"{A}/0.0", (7601, 7601))}

@@ -120,10 +120,10 @@ def peer_ingress(
 ) -> dict[str, tuple[Ingress, ...]]:
     """Region tag -> what the instances of other gateways may reach there.
 
-    On a route each gateway dials the data port of the next one. Any source may become the lead,
-    and a lead calls the control APIs of other sources and of the sinks. The instances of a region
-    share a firewall, so a peer of one reaches the same ports of all. A peer mostly has one rule:
-    EC2 allows 60 in a group.
+    On a route the upstream gateway dials the data port of the next one, unless the route says
+    otherwise. Any source may become the lead, and a lead calls the control APIs of other sources
+    and of the sinks. The instances of a region share a firewall, so a peer of one reaches the same
+    ports of all. A peer mostly has one rule: EC2 allows 60 in a group.
 
     Args:
         probes: routes that carry no transfer, so that their sources call nobody.
@@ -131,7 +131,7 @@ def peer_ingress(
     ports: dict[str, dict[str, set[int]]] = {
         handle.region: defaultdict(set) for handle in handles.values()
     }
-    for dialer, dialed in (hop for route in (*routes, *probes) for hop in pairwise(route.nodes)):
+    for dialer, dialed in _dials((*routes, *probes)):
         handle = handles[dialed]
         ports[handle.region][handles[dialer].data[0]].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}
@@ -150,6 +150,16 @@ def peer_ingress(
         )
         for region, callers in ports.items()
     }
+
+
+def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:
+    """(the node that dials, the one that it dials) of all hops."""
+    for route in routes:
+        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
+            if number in route.dialed_by_downstream:
+                yield downstream, upstream
+            else:
+                yield upstream, downstream
 
 
 def _ranges(ports: Collection[int]) -> Iterator[tuple[int, int]]:
