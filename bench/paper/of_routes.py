@@ -194,7 +194,7 @@ def _priced(found: Comparison) -> str:
 the price of its VMs, only these relays cost that in the grid: {relays} ({best.egress_usd:.2f} USD
 of egress). So it was not {found.row(ron.RON).relays[0]}, the fastest here. Over {best.relay} the
 predicted speedup is {sent:.2f}, {sent / paper:.2f} times the paper's, and {received:.2f} on
-received rates, {received / paper:.2f} times. Upstream's code of that time (`solver_ron.py` at
+received rates, {received / paper:.2f} times. Upstream's code of that time (`ThroughputSolverRON` at
 `255aead9`, 2022-09-06) takes the relay whose slower hop is the fastest, as we do. So the rates it
 had were not those of this grid, or the relay was found otherwise. What remains may be what is lost
 with four VMs."""
