@@ -7,7 +7,7 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_methods
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import (
@@ -334,6 +335,18 @@ class Client:
             on_full: see `RunOptions`.
         """
         return provision(self._context, plan, job, generation, on_full)
+
+    def profile(
+        self,
+        regions: Sequence[str],
+        *,
+        max_usd: float,
+        on_plan: Callable[[TransferPlan], None] = lambda _: None,
+    ) -> list[EdgeMeasurement]:
+        """Measure all ordered pairs of regions; see `transfer.profile.profiled`."""
+        from skyplane_orchestration.transfer.profile import profiled
+
+        return profiled(self._context, regions, max_usd, on_plan)
 
     def require_room(self) -> None:
         """Raise TooManyFleets if `provision` would have to wait now."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,9 @@ from tests.faults import shaped_lines
 from tests.planner.conftest import grid_of
 
 from skyplane_orchestration import planner
+from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import Client
+from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -28,6 +32,36 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MIB = 1 << 20
+
+
+def test_a_profile_is_a_grid_of_the_rates_of_all_pairs(
+    kit: ClientKit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    regions = kit.SOURCE, kit.RELAY, kit.SINK
+    pairs = list(permutations(regions, 2))
+    carried = dict(zip(pairs, (0.08, 0.1, 0.16, 0.1, 0.08, 0.16), strict=True))
+    for name, value in kit.home.environment.items():
+        monkeypatch.setenv(name, value)
+    out, more = tmp_path / "ours", ("--out", str(tmp_path / "ours"))
+    command = ("grid", "profile", *regions, *more, "--run-root", str(kit.home.run_root))
+    assert main([*command, "--max-usd", "0.5"]) == 2
+    assert "--max-usd is 0.5" in capsys.readouterr().err
+    assert not out.exists()
+    with shaped_lines.between_gateways(carried, monkeypatch):
+        assert main([*command, "--max-usd", "50"]) == 0
+    assert "egress $" in capsys.readouterr().err
+    assert kit.home.gateways() == []
+    found = load_grid(out)
+    assert set(found.tags) == set(regions)
+    for src, dst in pairs:
+        gbps = found.throughput_gbps[found.index_of(src), found.index_of(dst)]
+        print(src, dst, f"carries {carried[src, dst]}, profiled {gbps:.4f}")
+        assert gbps == pytest.approx(carried[src, dst], rel=0.1)
+        assert found.measured[found.index_of(src), found.index_of(dst)]
+    assert found.as_of == f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def test_a_plan_follows_what_its_gateways_have_measured(

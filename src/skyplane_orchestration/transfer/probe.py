@@ -7,7 +7,7 @@ the plan's relays. It stays inside the regions and the instances of the plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -185,15 +185,20 @@ def _too_dear(plan: TransferPlan, cost: ProbeCost) -> str:
 
 def estimated(plan: TransferPlan, grid: Grid, rounds: Sequence[Sequence[Edge]]) -> ProbeCost:
     """What a probe takes at the rates of the grid."""
-    seconds = len(rounds) * (PROBE_S + _CONNECT_S) + _AROUND_S
+    seconds = probe_s(rounds)
     usd = seconds * usd_per_s(plan)
     for src, dst in (edge for one in rounds for edge in one):
-        gbps = _modelled_gbps(grid, (src, dst))
+        gbps = modelled_gbps(grid, (src, dst))
         usd += gbit_to_gb(gbps * PROBE_S) * grid.egress_price(src, dst)
     return ProbeCost(seconds, usd)
 
 
-def _modelled_gbps(grid: Grid, edge: Edge) -> float:
+def probe_s(rounds: Sequence[Sequence[Edge]]) -> float:
+    """What so many rounds take, in seconds: an estimate."""
+    return len(rounds) * (PROBE_S + _CONNECT_S) + _AROUND_S
+
+
+def modelled_gbps(grid: Grid, edge: Edge) -> float:
     src, dst = (grid.index_of(tag) for tag in edge)
     return float(grid.throughput_gbps[src, dst])
 
@@ -203,7 +208,7 @@ def _modelled_gbps(grid: Grid, edge: Edge) -> float:
 
 def measure(
     context: ClientContext, fleet: Fleet, rounds: Sequence[Sequence[Edge]], grid: Grid
-) -> Iterator[EdgeMeasurement]:
+) -> Generator[EdgeMeasurement]:
     """Measure each edge on one instance of both regions. The fleet's own routes are gone then.
 
     Raises GatewayError: a gateway does not answer, or a connection broke. ProvisionFailed: the
@@ -270,6 +275,6 @@ def _measurement(
         seconds=max(one.seconds for one in reports),
         bytes=sum(one.bytes for one in reports),
         at_unix_s=at_unix_s,
-        modelled_gbps=_modelled_gbps(grid, edge),
+        modelled_gbps=modelled_gbps(grid, edge),
         usd=sent_gb * grid.egress_price(src, dst),
     )

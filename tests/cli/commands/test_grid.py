@@ -121,6 +121,26 @@ def test_an_import_is_a_grid_that_can_be_planned_on(
     assert "sha256" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ((SRC, DST), "--max-usd is 0"),
+        ((SRC, DST, "--max-usd", "nan"), "--max-usd must be a number, not nan"),
+        ((SRC,), "two regions or more"),
+        ((SRC, DST, SRC), "each given once"),
+        ((SRC, "aws:us-east-11"), "has no region 'aws:us-east-11'"),
+        ((SRC, DST, "--name", "x", "--out", "/"), "is not empty"),
+    ],
+)
+def test_a_profile_that_cannot_be_made_starts_nothing(
+    given: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["grid", "profile", "--out", str(tmp_path / "ours"), *given]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert told in lines[-1]
+    assert not (tmp_path / "ours").exists()
+
+
 def test_validate_names_every_bad_row_up_to_a_cap(
     run_json: RunJson, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

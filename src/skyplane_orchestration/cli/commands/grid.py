@@ -13,19 +13,27 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.console import Console, print_error
 from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, as_bad_input
 from skyplane_orchestration.cli.option_parser import Parser, Subparsers, add_flags
-from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    GridInvalid,
+    PlanInfeasible,
+    UnknownRegion,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.grids.importers.write import Imported
     from skyplane_orchestration.grids.validate import Audit
+    from skyplane_orchestration.model.plan import TransferPlan
 
 #: Bad rows that are printed, in JSON too; the count includes all.
 SHOWN_FINDINGS: Final = 100
 
 
 def add(commands: Subparsers) -> None:
-    parser = commands.add_parser("grid", help="list, show, validate, import or learn grids")
+    parser = commands.add_parser(
+        "grid", help="list, show, validate, import, profile or learn grids"
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list the shipped grid and the given directories")
     listing.add_argument("dirs", nargs="*", metavar="DIR", help="directory of a grid")
@@ -42,6 +50,7 @@ def add(commands: Subparsers) -> None:
     check = actions.add_parser("validate", help="list every bad row and every doubtful value")
     check.add_argument("name", metavar="DIR", type=Path, help="directory of a grid")
     check.set_defaults(run_command=_validate)
+    _add_profile(actions)
     for action in (listing, show, check, _add_import(actions), _add_learn(actions)):
         arguments.add_output(action)
 
@@ -68,6 +77,26 @@ def _add_import(actions: Subparsers) -> Parser:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"Skyplane's {what} table")
     parser.set_defaults(run_command=_import)
     return parser
+
+
+def _add_profile(actions: Subparsers) -> None:
+    parser: Parser = actions.add_parser(
+        "profile", help="measure all pairs of some regions, and make a grid directory of the rates"
+    )
+    parser.add_argument("regions", nargs="+", metavar="REGION", help="region tags, two or more")
+    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="new directory")
+    parser.add_argument(
+        "--name", default="", metavar="N", help="name of the grid (default: name of DIR)"
+    )
+    parser.add_argument(
+        "--max-usd",
+        type=float,
+        default=0.0,
+        metavar="Z",
+        help="start only if it costs no more than Z; stop when it has cost Z (default: 0)",
+    )
+    planner_options.add_grid(parser)
+    arguments.add_common(parser, _profile, has_times=True)
 
 
 def _add_learn(actions: Subparsers) -> Parser:
@@ -298,12 +327,38 @@ def _import(options: argparse.Namespace, console: Console) -> int:
             latency=options.latency,
             prices=options.prices,
         )
+    _print_import(done, console)
+    return SUCCESS
+
+
+def _profile(options: argparse.Namespace, console: Console) -> int:
+    from skyplane_orchestration.cli.client_factory import open_client
+    from skyplane_orchestration.cli.render import cost_items
+    from skyplane_orchestration.formatting import duration
+    from skyplane_orchestration.grids.importers.write import require_free, write_profile
+
+    def tell(plan: TransferPlan) -> None:
+        seconds = plan.provision_s + (plan.transfer_s or 0.0)
+        console.info(
+            f"{len(plan.edges)} edges, {len(plan.instances)} instances, {duration(seconds)}:"
+            f" {cost_items(plan.cost)}"
+        )
+
+    with as_bad_input():
+        require_free(options.out)
+        client = open_client(options)
+    with as_bad_input(ConfigurationInvalid, PlanInfeasible, UnknownRegion):
+        measured = client.profile(options.regions, max_usd=options.max_usd, on_plan=tell)
+    _print_import(write_profile(options.out, measured, options.name), console)
+    return SUCCESS
+
+
+def _print_import(done: Imported, console: Console) -> None:
     document = _import_document(done)
     if console.is_json:
         console.write_json(document)
     else:
         _print_facts(document, console)
-    return SUCCESS
 
 
 def _import_document(done: Imported) -> dict[str, Any]:

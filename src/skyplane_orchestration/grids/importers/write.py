@@ -9,15 +9,17 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.grid import Grid
 from skyplane_orchestration.grids.importers.iperf3 import read_iperf3
-from skyplane_orchestration.grids.importers.measurements import Measurements
+from skyplane_orchestration.grids.importers.measurements import Measurements, Samples
 from skyplane_orchestration.grids.importers.skyplane_csv import TIERS, read_skyplane
 from skyplane_orchestration.grids.loader import load_grid
 from skyplane_orchestration.grids.rows import is_day
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def import_grid(
 
     Raises GridInvalid when the source is unusable or `out` is not free; then nothing is left.
     """
-    _require_free(out)
+    require_free(out)
     if as_of and not is_day(as_of):
         raise GridInvalid(f"--as-of {as_of!r} is not a date like 2026-11-20")
     if tier not in TIERS:
@@ -64,19 +66,26 @@ def import_grid(
         found = read_iperf3(source)
     else:
         found = read_skyplane(source, tier=tier, latency=latency, prices=prices)
-    dated = as_of or max(found.rates.as_of.values(), default="") or "unknown"
     about = {
-        "name": name or out.resolve().name,
-        "as_of": dated,
         "source": f"imported from {source.name}: {found.kind}",
-        "licence": "",
         "input": {"name": source.name, "sha256": found.sha256},
         "notes": list(found.notes),
     }
-    return Imported(out, _write(out, about, found, as_of), found)
+    return _written(out, name, about, found, as_of)
 
 
-def _require_free(out: Path) -> None:
+def write_profile(out: Path, measured: Iterable[EdgeMeasurement], name: str = "") -> Imported:
+    """Write a grid directory from measured edges. Raises GridInvalid as `import_grid`."""
+    rates = Samples()
+    for one in measured:
+        day = datetime.fromtimestamp(one.at_unix_s, UTC).date().isoformat()
+        rates.add((one.src, one.dst), one.gbps / one.instances, day)
+    found = Measurements(rates, "profile", sha256="")
+    return _written(out, name, {"source": "measured by skyplane-orch grid profile"}, found, "")
+
+
+def require_free(out: Path) -> None:
+    """Raise GridInvalid for a place that is no new or empty directory."""
     if out.is_dir():
         if any(out.iterdir()):
             raise GridInvalid(f"{str(out)!r} is not empty; give --out a new directory")
@@ -86,8 +95,12 @@ def _require_free(out: Path) -> None:
         raise GridInvalid(f"{str(out)!r} cannot be made: its parent is no directory")
 
 
-def _write(out: Path, about: Mapping[str, object], found: Measurements, as_of: str) -> Grid:
+def _written(
+    out: Path, name: str, about: Mapping[str, object], found: Measurements, as_of: str
+) -> Imported:
     """Writes the files beside `out` and renames the directory in one step."""
+    dated = as_of or max(found.rates.as_of.values(), default="") or "unknown"
+    about = {"name": name or out.resolve().name, "as_of": dated, "licence": "", **about}
     parent = out.resolve().parent
     try:
         partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=parent))
@@ -102,7 +115,7 @@ def _write(out: Path, about: Mapping[str, object], found: Measurements, as_of: s
         raise GridInvalid(f"{str(out)!r} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return load_grid(out)
+    return Imported(out, load_grid(out), found)
 
 
 def _write_files(
