@@ -45,7 +45,12 @@ def test_an_argument_is_named_by_its_option(name: str, value: str, option: str) 
 def test_every_argument_in_a_message_has_an_option() -> None:
     parsers = [
         build_parser(name).parse_args(words.split()).parser
-        for name, words in (("cp", "cp a b"), ("sync", "sync a b"), ("plan", "plan a b"))
+        for name, words in (
+            ("cp", "cp a b"),
+            ("sync", "sync a b"),
+            ("plan", "plan a b"),
+            ("grid", "grid profile a b --out c"),
+        )
     ]
     names = {
         name

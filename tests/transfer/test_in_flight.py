@@ -245,6 +245,6 @@ def test_a_region_that_does_not_come_back_is_left_out(caplog: pytest.LogCaptureF
         other = Watched(lacks=lacks)
         assert other.planner.without_lost(watched.status(), "no ports") is None
     strict = Watched(lacks="r", job=replace(JOB, policy=Policy(max_job_usd=1.0)))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="skyplane_orchestration"):
         assert strict.planner.without_lost(watched.status(), "it has no capacity") is None
     assert "the plan stays, though the gateways of azure:r cannot be replaced" in caplog.text

@@ -74,9 +74,11 @@ def profiled(
     grid, identity = context.grid(), context.identity
     plan = profile_plan(grid, regions)
     on_plan(plan)
-    limit = {"most": max_usd, "usd": plan.cost.total_usd or 0.0}
-    if not limit["usd"] <= max_usd:
-        raise PlanInfeasible.about("it would cost {usd:.4g} USD; {max_usd} is {most:g}", **limit)
+    usd = plan.cost.total_usd or 0.0
+    if not usd <= max_usd:
+        raise PlanInfeasible.about(
+            "it would cost {usd:.4g} USD; {max_usd} is {most:g}", usd=usd, most=max_usd
+        )
     began_s, found = context.clock.monotonic(), list[EdgeMeasurement]()
     fleet = context.fleets.ensure(
         identity.fleet_key(0), plan, 0, identity.deployment, is_limited=True, is_to_probe=True
@@ -87,10 +89,12 @@ def profiled(
             for one in measured:
                 found.append(one)
                 seconds = context.clock.monotonic() - began_s
-                limit["usd"] = _cost(fleet, found, seconds, context.clock.wall()).total_usd
-                if limit["usd"] >= max_usd:
+                usd = _cost(fleet, found, seconds, context.clock.wall()).total_usd
+                if usd >= max_usd:
                     raise BudgetReached.about(
-                        "stopped, since it has cost {usd:.4g} USD; {max_usd} is {most:g}", **limit
+                        "stopped, since it has cost {usd:.4g} USD; {max_usd} is {most:g}",
+                        usd=usd,
+                        most=max_usd,
                     )
     except BaseException:
         context.fleets.teardown_after_error(fleet)
