@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 
 from bench.report import Case, finish
+from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
@@ -134,4 +135,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep_stdout()
     raise SystemExit(main())

@@ -19,6 +19,7 @@ from bench.cross_validation import FOLDS, model_case
 from bench.planner_grids import MEASURED_DIR, measured_grid, price_cases
 from bench.planner_quality import FRONTIER_POINTS, ceiling_cases, cost_cases, frontier_case
 from bench.report import Case, finish, spread_of
+from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy
 from skyplane_orchestration.planner import build_problem, plan
@@ -180,4 +181,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep_stdout()
     raise SystemExit(main())

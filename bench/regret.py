@@ -32,6 +32,7 @@ from scipy.optimize import linprog
 
 from bench.planner_grids import MEASURED_DIR
 from bench.report import Case, finish
+from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
@@ -398,4 +399,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep_stdout()
     raise SystemExit(main())

@@ -83,14 +83,14 @@ def entry_point() -> None:
     # What a command loads lives to its end. Collections meanwhile find nothing, and take a tenth
     # of the time of a small job.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    _keep_stdout()
+    keep_stdout()
     code = main(sys.argv[1:])
     # A last collection of all loaded modules would take a tenth of a small job.
     gc.freeze()
     sys.exit(code)
 
 
-def _keep_stdout() -> None:
+def keep_stdout() -> None:
     """Results go to a copy of descriptor 1; what C code prints, as the solver does, is dropped."""
     if sys.stdout is not None:
         encoding, errors = sys.stdout.encoding, sys.stdout.errors
