@@ -24,6 +24,8 @@ def test_the_site_builds_without_a_warning(repository: Path, tmp_path: Path) -> 
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    assert built.stdout + built.stderr == ""
+    # HiGHS prints a line of debugging whatever its options (seen with SciPy 1.17.1).
+    lines = (built.stdout + built.stderr).splitlines()
+    assert [line for line in lines if not line.startswith("HighsMipSolverData::")] == []
     assert "skyplane-orch sweep" in (tmp_path / "reference/cli-options/index.html").read_text()
     assert "SkyplaneTransferOperator" in (tmp_path / "reference/operators/index.html").read_text()

@@ -59,8 +59,10 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     lived_s = sum((one.ended_unix_s or 0.0) - one.began_unix_s for one in ec2.usage.machines())
     longer = sum(line.billed_s for line in bill.machines) / lived_s
     others = cost["other_usd"]
-    assert others["public IPv4 addresses"] == pytest.approx(bill.addresses_usd * longer, rel=0.03)
+    # Items by the hour follow the bill of instances, and the one that a probe dropped is cheaper.
+    off = 0.03 if rule == "never" else 0.1
+    assert others["public IPv4 addresses"] == pytest.approx(bill.addresses_usd * longer, rel=off)
     # It has one price of a disk for each cloud, a sixth below that of the regions here.
-    assert others["disks"] == pytest.approx(bill.disks_usd * longer, rel=0.2)
+    assert others["disks"] == pytest.approx(bill.disks_usd * longer, rel=0.2 + off)
     assert not [machine for machine in world.machines if machine.is_running]
     assert not any(ec2.leftovers().values())
