@@ -226,9 +226,8 @@ def _ron_ratios(found: Comparison) -> list[Compared]:
 
 _RON_REASONS = {
     "RON's route, 4 VMs: speedup": (
-        "ours is four times the prediction of one VM over the fastest relay, the paper's a"
-        " measurement over another one, where four VMs may give less (section 7.5 says so for large"
-        " numbers). See below."
+        "ours is predicted: one VM over the fastest relay, times four. The paper's is measured over"
+        " another relay. Four VMs may give less than four times one (section 7.5). See below."
     ),
     "RON's route, 4 VMs: price": ("the paper's price is that of other relays; see below."),
     "cost optimised, 4 VMs: speedup": (
