@@ -1,7 +1,7 @@
 """Every field of every message of the wire, as the protocol itself packs and reads it.
 
-Outer headers come from the structs of `protocol`, bodies from its own readers. So a field that is
-added to the protocol appears here, and with it the attacks on it.
+The layouts are the structs of `protocol`. So a field that is added to the protocol appears here,
+and with it the attacks on it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
-from unittest import mock
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes
 from skyplane_gateway.protocol import (
@@ -31,7 +29,6 @@ from skyplane_gateway.protocol import (
     seal_receipt,
     sealing,
 )
-from skyplane_gateway.protocol._fields import FieldReader
 from skyplane_gateway.protocol.chunk_manifest import encode_chunk_manifest
 from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.protocol.messages import MessageType
@@ -73,22 +70,6 @@ def _packed(layout: struct.Struct, names: Iterable[str]) -> Iterator[_Sized]:
     items = re.findall(r"\d+s|[BHIQ]", layout.format)
     for name, item in zip(names, items, strict=True):
         yield name, struct.calcsize(f">{item}")
-
-
-def _read(module: Any, call: Callable[[], object]) -> Iterator[_Sized]:
-    """What `call` reads with the `FieldReader` of that module."""
-    noted: list[_Sized] = []
-
-    class Noting(FieldReader):
-        def _take(self, size: int, name: str) -> memoryview:
-            noted.append((name, size))
-            return super()._take(size, name)
-
-    with mock.patch.object(module, "FieldReader", Noting):
-        call()
-    for index, (name, size) in enumerate(noted):
-        is_text = noted[index + 1 : index + 2] and noted[index + 1][0] == name
-        yield (f"length of {name}" if is_text else name), size
 
 
 def _outer(layout: struct.Struct, *more: str) -> Iterator[_Sized]:
@@ -138,10 +119,10 @@ def _sample_receipt() -> tuple[bytes, list[_Sized]]:
 
 
 def _of_body(
-    data: bytes, module: Any, read: Callable[[bytes], object]
+    data: bytes, layout: struct.Struct, names: str, text: str = ""
 ) -> tuple[bytes, list[_Sized]]:
-    body = data[messages.PREFIX_BYTES :]
-    return data, [*_prefix(), *_read(module, lambda: read(body))]
+    rest = len(data) - messages.PREFIX_BYTES - layout.size
+    return data, [*_prefix(), *_packed(layout, names.split()), *([(text, rest)] if text else [])]
 
 
 _HELLO = handshake.Hello(_FLEET, bytes(16), 0, Side.UPSTREAM, "a")
@@ -149,17 +130,23 @@ _CHALLENGE = handshake.Challenge(_FLEET, bytes(16), "r")
 
 #: A message of each type and its fields in order.
 _SAMPLES: dict[MessageType, tuple[bytes, list[_Sized]]] = {
-    MessageType.HELLO: _of_body(handshake.pack_hello(_HELLO), handshake, handshake.unpack_hello),
-    MessageType.CHALLENGE: _of_body(
-        handshake.pack_challenge(_CHALLENGE, bytes(32)), handshake, handshake.unpack_challenge
+    MessageType.HELLO: _of_body(
+        handshake.pack_hello(_HELLO), handshake._HELLO, "fleet nonce route side", "node"
     ),
-    MessageType.PROOF: _of_body(handshake.pack_proof(bytes(32)), handshake, handshake.unpack_proof),
+    MessageType.CHALLENGE: _of_body(
+        handshake.pack_challenge(_CHALLENGE, bytes(32)),
+        handshake._CHALLENGE,
+        "fleet nonce proof",
+        "node",
+    ),
+    MessageType.PROOF: _of_body(handshake.pack_proof(bytes(32)), handshake._PROOF, "proof"),
     MessageType.DATA: _sample_frame(),
     MessageType.RECEIPT: _sample_receipt(),
     MessageType.GOODBYE: _of_body(
         messages.pack_goodbye(GoodbyeReason.PROTOCOL_ERROR, "why"),
-        messages,
-        messages.unpack_goodbye,
+        messages._GOODBYE,
+        "reason",
+        "text",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Writes and reads message bodies: handshakes field by field, big-endian, sealed parts as JSON.
+"""Writes and reads message bodies: handshakes as a struct and a text, sealed parts as JSON.
 
 Both sides check the same limits. A violation raises `LocalProtocolError` in the writer and
 `RemoteProtocolError` in the reader.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.errors import ConfigurationInvalid
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-
-_U8: Final = struct.Struct(">B")
-_U16: Final = struct.Struct(">H")
 
 
 def pack_json(what: str, document: Mapping[str, Any], limit: int) -> bytes:
@@ -46,99 +43,32 @@ def unpack_json(kind: type[T], what: str, data: Buffer, limit: int) -> T:
         raise RemoteProtocolError(f"{what}: {error}") from error
 
 
-class FieldWriter:
-    """Appends fields to a buffer of at most `limit` bytes."""
-
-    def __init__(self, what: str, limit: int) -> None:
-        self._what = what
-        self._limit = limit
-        self._data = bytearray()
-
-    def u8(self, value: int, name: str) -> None:
-        self._number(_U8, value, name)
-
-    def u16(self, value: int, name: str) -> None:
-        self._number(_U16, value, name)
-
-    def raw(self, value: bytes, size: int, name: str) -> None:
-        """A field of fixed size."""
-        if len(value) != size:
-            raise LocalProtocolError(
-                f"{self._what}: {name} has {len(value)} bytes, it must have {size}"
-            )
-        self._data += value
-
-    def text(self, value: str, limit: int, name: str) -> None:
-        """UTF-8 after its length in bytes (u16)."""
-        try:
-            encoded = value.encode()
-        except UnicodeEncodeError as error:
-            raise LocalProtocolError(f"{self._what}: {name} is not UTF-8 text") from error
-        if len(encoded) > limit:
-            raise LocalProtocolError(
-                f"{self._what}: {name} has {len(encoded)} bytes, the limit is {limit}"
-            )
-        self._number(_U16, len(encoded), name)
-        self._data += encoded
-
-    def done(self) -> bytes:
-        if len(self._data) > self._limit:
-            raise LocalProtocolError(
-                f"{self._what} has {len(self._data)} bytes, the limit is {self._limit}"
-            )
-        return bytes(self._data)
-
-    def _number(self, kind: struct.Struct, value: int, name: str) -> None:
-        try:
-            self._data += kind.pack(value)
-        except struct.error as error:
-            raise LocalProtocolError(
-                f"{self._what}: {name} = {value!r} does not fit {kind.size} bytes"
-            ) from error
+def pack_fields(
+    what: str, layout: struct.Struct, values: tuple[object, ...], text: str, limit: int
+) -> bytes:
+    """Fields of fixed size, then a text of at most `limit` bytes of UTF-8."""
+    try:
+        packed, encoded = layout.pack(*values), text.encode()
+    except (struct.error, UnicodeEncodeError) as error:
+        raise LocalProtocolError(f"{what}: {error}") from error
+    # struct pads and cuts byte strings in silence.
+    if layout.unpack(packed) != values or len(encoded) > limit:
+        raise LocalProtocolError(
+            f"{what}: bytes of another length than their field has, or a text of {len(encoded)} "
+            f"bytes; its limit is {limit}"
+        )
+    return packed + encoded
 
 
-class FieldReader:
-    """Reads fields from a received buffer, in order; never past its end."""
-
-    def __init__(self, what: str, data: Buffer) -> None:
-        self._what = what
-        self._data = memoryview(data)
-        self._position = 0
-
-    def u8(self, name: str) -> int:
-        return self._number(_U8, name)
-
-    def u16(self, name: str) -> int:
-        return self._number(_U16, name)
-
-    def raw(self, size: int, name: str) -> bytes:
-        return bytes(self._take(size, name))
-
-    def text(self, limit: int, name: str) -> str:
-        length = self._number(_U16, name)
-        if length > limit:
-            raise self.error(f"{name} has {length} bytes, the limit is {limit}")
-        try:
-            return str(self._take(length, name), "utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(f"{name} is not UTF-8 text") from error
-
-    def end(self) -> None:
-        """Check that no byte is left."""
-        if self._position != len(self._data):
-            raise self.error(f"{len(self._data) - self._position} bytes too many")
-
-    def error(self, message: str) -> RemoteProtocolError:
-        return RemoteProtocolError(f"{self._what}: {message}")
-
-    def _take(self, size: int, name: str) -> memoryview:
-        end = self._position + size
-        if end > len(self._data):
-            raise self.error(f"ends inside {name}")
-        taken = self._data[self._position : end]
-        self._position = end
-        return taken
-
-    def _number(self, kind: struct.Struct, name: str) -> int:
-        value: int = kind.unpack(self._take(kind.size, name))[0]
-        return value
+def unpack_fields(
+    what: str, layout: struct.Struct, data: Buffer, limit: int
+) -> tuple[tuple[Any, ...], str]:
+    """The fields at the beginning of `data`, and the text that is all the rest."""
+    if not layout.size <= len(data) <= layout.size + limit:
+        raise RemoteProtocolError(
+            f"{what}: a body of {len(data)} bytes; it has {layout.size} to {layout.size + limit}"
+        )
+    try:
+        return layout.unpack_from(data), str(data[layout.size :], "utf-8")
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"{what}: its text is not UTF-8") from error

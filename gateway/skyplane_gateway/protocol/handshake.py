@@ -15,23 +15,22 @@ A value that does not fit raises LocalProtocolError, a malformed body RemoteProt
 from __future__ import annotations
 
 import hmac
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol._fields import FieldReader, FieldWriter
-from skyplane_gateway.protocol.limits import (
-    FLEET_BYTES,
-    MAX_HANDSHAKE,
-    MAX_NODE,
-    NONCE_BYTES,
-    PROOF_BYTES,
-)
+from skyplane_gateway.protocol._fields import pack_fields, unpack_fields
+from skyplane_gateway.protocol.errors import RemoteProtocolError
+from skyplane_gateway.protocol.limits import FLEET_BYTES, MAX_NODE, NONCE_BYTES, PROOF_BYTES
 from skyplane_gateway.protocol.messages import MessageType, pack_prefix
 
 _ACCEPTOR: Final = b"skyplane wire v1: the acceptor holds the key\n"
 _DIALER: Final = b"skyplane wire v1: the dialer holds the key\n"
+_HELLO: Final = struct.Struct(f">{FLEET_BYTES}s{NONCE_BYTES}sHB")
+_CHALLENGE: Final = struct.Struct(f">{FLEET_BYTES}s{NONCE_BYTES}s{PROOF_BYTES}s")
+_PROOF: Final = struct.Struct(f">{PROOF_BYTES}s")
 
 
 class Side(IntEnum):
@@ -63,64 +62,47 @@ class Challenge:
 
 def pack_hello(hello: Hello) -> bytes:
     """The encoded HELLO."""
-    writer = FieldWriter("HELLO", MAX_HANDSHAKE)
-    writer.raw(hello.fleet, FLEET_BYTES, "fleet")
-    writer.raw(hello.nonce, NONCE_BYTES, "nonce")
-    writer.u16(hello.route, "route")
-    writer.u8(hello.side, "side")
-    writer.text(hello.node, MAX_NODE, "node")
-    body = writer.done()
-    return pack_prefix(MessageType.HELLO, len(body)) + body
+    values = hello.fleet, hello.nonce, hello.route, hello.side
+    return _packed(MessageType.HELLO, _HELLO, values, hello.node)
 
 
 def unpack_hello(body: Buffer) -> Hello:
     """Decode the body of a HELLO."""
-    reader = FieldReader("HELLO", body)
-    fleet = reader.raw(FLEET_BYTES, "fleet")
-    nonce = reader.raw(NONCE_BYTES, "nonce")
-    route = reader.u16("route")
-    number = reader.u8("side")
-    node = reader.text(MAX_NODE, "node")
-    reader.end()
+    (fleet, nonce, route, side), node = unpack_fields("HELLO", _HELLO, body, MAX_NODE)
     try:
-        return Hello(fleet, nonce, route, Side(number), node)
+        return Hello(fleet, nonce, route, Side(side), node)
     except ValueError as error:
-        raise reader.error(f"side {number} is unknown") from error
+        raise RemoteProtocolError(f"HELLO: side {side} is unknown") from error
 
 
 def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
     """The encoded CHALLENGE."""
-    writer = FieldWriter("CHALLENGE", MAX_HANDSHAKE)
-    writer.raw(challenge.fleet, FLEET_BYTES, "fleet")
-    writer.raw(challenge.nonce, NONCE_BYTES, "nonce")
-    writer.raw(proof, PROOF_BYTES, "proof")
-    writer.text(challenge.node, MAX_NODE, "node")
-    body = writer.done()
-    return pack_prefix(MessageType.CHALLENGE, len(body)) + body
+    values = challenge.fleet, challenge.nonce, proof
+    return _packed(MessageType.CHALLENGE, _CHALLENGE, values, challenge.node)
 
 
 def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
     """Decode the body of a CHALLENGE: the challenge and its proof."""
-    reader = FieldReader("CHALLENGE", body)
-    fleet = reader.raw(FLEET_BYTES, "fleet")
-    nonce = reader.raw(NONCE_BYTES, "nonce")
-    proof = reader.raw(PROOF_BYTES, "proof")
-    node = reader.text(MAX_NODE, "node")
-    reader.end()
+    (fleet, nonce, proof), node = unpack_fields("CHALLENGE", _CHALLENGE, body, MAX_NODE)
     return Challenge(fleet, nonce, node), proof
 
 
 def pack_proof(proof: bytes) -> bytes:
     """The encoded PROOF."""
-    return pack_prefix(MessageType.PROOF, len(proof)) + proof
+    return _packed(MessageType.PROOF, _PROOF, (proof,), "")
 
 
 def unpack_proof(body: Buffer) -> bytes:
     """Decode the body of a PROOF."""
-    reader = FieldReader("PROOF", body)
-    proof = reader.raw(PROOF_BYTES, "proof")
-    reader.end()
-    return proof
+    (proof,), _ = unpack_fields("PROOF", _PROOF, body, 0)
+    return bytes(proof)
+
+
+def _packed(
+    kind: MessageType, layout: struct.Struct, values: tuple[object, ...], node: str
+) -> bytes:
+    body = pack_fields(kind.name, layout, values, node, MAX_NODE)
+    return pack_prefix(kind, len(body)) + body
 
 
 def acceptor_proof(key: bytes, hello: Hello, challenge: Challenge) -> bytes:

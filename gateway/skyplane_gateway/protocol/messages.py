@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol._fields import FieldReader, FieldWriter
+from skyplane_gateway.protocol._fields import pack_fields, unpack_fields
 from skyplane_gateway.protocol.errors import (
     LocalProtocolError,
     RemoteProtocolError,
@@ -53,6 +53,7 @@ FLAG_LAST: Final = 0x01
 _PREFIX: Final = struct.Struct(">BBHI")
 _FRAME: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sIHHQI")
 _RECEIPT: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sIHHQ")
+_GOODBYE: Final = struct.Struct(">H")
 
 PREFIX_BYTES: Final = _PREFIX.size
 FRAME_HEADER_BYTES: Final = _FRAME.size
@@ -185,24 +186,18 @@ def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
 
     Cutting, not refusing: a long explanation must not keep a connection from closing.
     """
-    writer = FieldWriter("GOODBYE", MAX_HANDSHAKE)
-    writer.u16(reason, "reason")
     cut = text.encode(errors="replace")[:MAX_GOODBYE_TEXT].decode(errors="ignore")
-    writer.text(cut, MAX_GOODBYE_TEXT, "text")
-    body = writer.done()
+    body = pack_fields("GOODBYE", _GOODBYE, (reason,), cut, MAX_GOODBYE_TEXT)
     return pack_prefix(MessageType.GOODBYE, len(body)) + body
 
 
 def unpack_goodbye(body: Buffer) -> tuple[GoodbyeReason, str]:
     """Read what follows the prefix of a GOODBYE."""
-    reader = FieldReader("GOODBYE", body)
-    number = reader.u16("reason")
-    text = reader.text(MAX_GOODBYE_TEXT, "text")
-    reader.end()
+    (number,), text = unpack_fields("GOODBYE", _GOODBYE, body, MAX_GOODBYE_TEXT)
     try:
         return GoodbyeReason(number), text
     except ValueError as error:
-        raise reader.error(f"reason {number} is unknown") from error
+        raise RemoteProtocolError(f"GOODBYE: reason {number} is unknown") from error
 
 
 def _pack_header(

@@ -125,7 +125,7 @@ def test_an_acceptor_of_another_fleet_or_of_the_same_name_is_refused(
     assert problem in error.message
 
 
-@pytest.mark.parametrize("position", [*range(8, 52)])
+@pytest.mark.parametrize("position", [*range(8, 50)])
 def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: int) -> None:
     """One flipped bit in a valid HELLO: the proofs do not match."""
     dialer, acceptor = (
@@ -133,7 +133,7 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: i
         accept("b"),
     )
     hello = bytearray(sent(dialer))
-    assert len(hello) == 52
+    assert len(hello) == 50
     hello[position] ^= 1
     give(acceptor, hello)
     if acceptor.state is State.AWAIT_PROOF:
@@ -143,13 +143,13 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: i
         refusal(acceptor)
 
 
-@pytest.mark.parametrize("position", [*range(8, 80)])
+@pytest.mark.parametrize("position", [*range(8, 78)])
 def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(position: int) -> None:
     dialer = dial(identity_of("a"))
     acceptor = accept("gcp:us-west1/1")
     deliver(dialer, acceptor)
     challenge = bytearray(sent(acceptor))
-    assert len(challenge) == 80
+    assert len(challenge) == 78
     challenge[position] ^= 1
     give(dialer, challenge)
     dialer.receive_eof()
