@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from skyplane_gateway.protocol._state import TRANSITIONS
+from skyplane_gateway.protocol.states import TRANSITIONS
 from skyplane_orchestration import errors
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.errors import SkyplaneError

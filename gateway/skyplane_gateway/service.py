@@ -25,7 +25,8 @@ from skyplane_gateway.control.pollers import Pollers
 from skyplane_gateway.lead.transfer import LeadTransfer
 from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
-from skyplane_gateway.protocol import WIRE_VERSION, Identity
+from skyplane_gateway.protocol.connection import Identity
+from skyplane_gateway.protocol.limits import WIRE_VERSION
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.transfer_sides import TransferSides

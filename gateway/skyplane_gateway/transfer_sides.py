@@ -24,7 +24,8 @@ from skyplane_gateway.common.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.config import AttachOrder, GatewayConfig
 from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
-from skyplane_gateway.protocol import UNSEALED, ChunkId, Sealing
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads

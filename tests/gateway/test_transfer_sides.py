@@ -25,7 +25,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.identifiers import wire_transfer_id
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import AttachOrder, End, GatewayConfig
-from skyplane_gateway.protocol import RawFrame
+from skyplane_gateway.protocol.frames import RawFrame
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.transfer_sides import TransferSides

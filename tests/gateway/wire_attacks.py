@@ -9,8 +9,8 @@ from functools import partial
 from tests.gateway.wire_layout import FIELDS, Field, changed
 from tests.gateway.wire_proxy import Attack, Hop, Message, ProxiedConnection
 
-from skyplane_gateway.protocol import GoodbyeReason
 from skyplane_gateway.protocol.messages import PREFIX_BYTES, MessageType, pack_goodbye
+from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, TAG_BYTES
 
 HANDSHAKE = (MessageType.HELLO, MessageType.CHALLENGE, MessageType.PROOF)

@@ -13,25 +13,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes
-from skyplane_gateway.protocol import (
-    ChunkId,
+from skyplane_gateway.protocol import frames, handshake, messages, receipt, sealing
+from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
-    EntryResult,
-    FrameHeader,
-    GoodbyeReason,
     ObjectEntry,
-    Receipt,
-    Side,
-    frames,
-    handshake,
-    messages,
-    receipt,
-    seal_receipt,
-    sealing,
+    encode_chunk_manifest,
 )
-from skyplane_gateway.protocol.chunk_manifest import encode_chunk_manifest
 from skyplane_gateway.protocol.frames import seal_frame
-from skyplane_gateway.protocol.messages import MessageType
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, MessageType
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.receipt import EntryResult, Receipt, seal_receipt
 
 _FLEET, _TRANSFER = b"f" * 8, b"t" * 16
 _CHUNK = ChunkId(_FLEET, _TRANSFER, 1, 0, 1, 1)

@@ -20,7 +20,8 @@ from typing import Any
 from tests.gateway.protocol.lab import give
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import Connection, Identity, Side
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.messages import (
     HEAD_BYTES,
     PREFIX_BYTES,

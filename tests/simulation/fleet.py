@@ -18,7 +18,7 @@ from tests.simulation.world import Process, World
 
 from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.protocol import FrameHeader
+from skyplane_gateway.protocol.messages import FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skyplane_gateway.common.buffers import ChunkBuffer
-from skyplane_gateway.protocol import ChunkManifest, ObjectEntry, objects_of
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, objects_of
 
 
 class DirectChunk:

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.protocol import EntryResult, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import PartEntry
+from skyplane_gateway.protocol.receipt import EntryResult
 
 #: A request that takes longer may hang: the part is written again.
 _WRITE_TIMEOUT_S: Final = 10.0

@@ -28,25 +28,13 @@ from skyplane_gateway.common.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.protocol import (
-    UNSEALED,
-    ChunkAssembler,
-    ChunkId,
-    ChunkManifest,
-    EntryResult,
-    FrameAltered,
-    FrameCorrupt,
-    FrameHeader,
-    ObjectEntry,
-    OpenedFrame,
-    PartEntry,
-    ProtocolError,
-    RawReceipt,
-    Receipt,
-    Sealing,
-    open_frame,
-    seal_receipt,
-)
+from skyplane_gateway.protocol.assembler import ChunkAssembler
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, PartEntry
+from skyplane_gateway.protocol.errors import FrameAltered, FrameCorrupt, ProtocolError
+from skyplane_gateway.protocol.frames import OpenedFrame, open_frame
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
+from skyplane_gateway.protocol.receipt import EntryResult, RawReceipt, Receipt, seal_receipt
+from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.direct_chunk import DirectChunk
 from skyplane_gateway.sink.part_cache import WrittenParts

@@ -12,12 +12,12 @@ from typing import Final
 
 from skyplane_gateway.common.errors import Overloaded, SkyplaneError
 from skyplane_gateway.common.objects import ObjectAttributes
-from skyplane_gateway.protocol import (
+from skyplane_gateway.protocol.chunk_manifest import (
     OBJECTS_BASE_BYTES,
-    LocalProtocolError,
     ObjectEntry,
     object_entry_bytes,
 )
+from skyplane_gateway.protocol.errors import LocalProtocolError
 from skyplane_gateway.protocol.limits import MAX_MANIFEST
 from skyplane_gateway.source.chunk_orders import RangeOrder, ReadNotes
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
-from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.receipt import EntryResult, Receipt
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome, ReadNotes
 
 

@@ -24,19 +24,13 @@ from skyplane_gateway.common.errors import (
     StoreError,
     UnknownTransfer,
 )
-from skyplane_gateway.protocol import (
-    MAX_PAYLOAD_BYTES,
-    UNSEALED,
-    ChunkFramer,
-    ChunkId,
-    ChunkManifest,
-    FrameAltered,
-    NotEncrypted,
-    ProtocolError,
-    RawFrame,
-    Sealing,
-    open_receipt,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
+from skyplane_gateway.protocol.errors import FrameAltered, NotEncrypted, ProtocolError
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import open_receipt
+from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.batch import fill
 from skyplane_gateway.source.chunk_orders import (

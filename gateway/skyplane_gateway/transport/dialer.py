@@ -10,7 +10,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.retry import RetryPolicy
-from skyplane_gateway.protocol import Connection, Identity
+from skyplane_gateway.protocol.connection import Connection, Identity
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
 from skyplane_gateway.transport.link import HELLO_TIMEOUT_S, Link
 from skyplane_gateway.transport.route import Hop, LocalRoute

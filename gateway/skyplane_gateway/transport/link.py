@@ -6,21 +6,20 @@ import asyncio
 from typing import Final, Protocol, cast
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol import (
+from skyplane_gateway.protocol.connection import Connection
+from skyplane_gateway.protocol.errors import RemoteProtocolError
+from skyplane_gateway.protocol.events import (
     NEED_DATA,
-    ChunkId,
-    Connection,
     ConnectionClosed,
     Established,
-    FrameHeader,
     FrameReceived,
-    GoodbyeReason,
     GoodbyeReceived,
     ReceiptReceived,
-    RemoteProtocolError,
-    State,
 )
 from skyplane_gateway.protocol.handshake import Hello
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.states import State
 from skyplane_gateway.transport.socket_options import not_sent_bytes, set_options
 from skyplane_gateway.transport.write_timeout import WriteTimeout
 

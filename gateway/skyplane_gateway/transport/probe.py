@@ -16,18 +16,12 @@ from typing import Final
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, Overloaded
 from skyplane_gateway.config import ProbeReport
-from skyplane_gateway.protocol import (
-    MAX_PAYLOAD_BYTES,
-    PROBE_TRANSFER,
-    ChunkFramer,
-    ChunkId,
-    ChunkManifest,
-    ObjectEntry,
-    RawFrame,
-    RawReceipt,
-    Receipt,
-    seal_receipt,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
+from skyplane_gateway.protocol.limits import PROBE_TRANSFER
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import RawReceipt, Receipt, seal_receipt
 
 #: Bounds of the payload of a chunk. Small ones give a slow route enough receipts to count; large
 #: ones cost a fast one little.

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import FrameHeader, Side
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.messages import FrameHeader
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.log_throttle import LogThrottle

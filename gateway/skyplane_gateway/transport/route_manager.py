@@ -15,7 +15,10 @@ from typing import Final, Protocol
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Topology
-from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.events import Established
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.transport.dialer import STABLE_S, Dial, Dialer
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkTraffic

@@ -18,15 +18,12 @@ from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import ProbeReport, Topology
-from skyplane_gateway.protocol import (
-    PROBE_TRANSFER,
-    ChunkId,
-    ChunkManifest,
-    FrameHeader,
-    Identity,
-    RawFrame,
-    RawReceipt,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
+from skyplane_gateway.protocol.connection import Identity
+from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.limits import PROBE_TRANSFER
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
+from skyplane_gateway.protocol.receipt import RawReceipt
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.transport.probe import Probes

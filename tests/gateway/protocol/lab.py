@@ -6,25 +6,15 @@ import hashlib
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
-from skyplane_gateway.protocol import (
-    NEED_DATA,
-    ChunkFramer,
-    ChunkId,
-    ChunkManifest,
-    Connection,
-    Identity,
-    ObjectEntry,
-    PartEntry,
-    RawFrame,
-    RawReceipt,
-    Receipt,
-    Side,
-    State,
-    seal_receipt,
-)
-from skyplane_gateway.protocol._state import FINAL
-from skyplane_gateway.protocol.events import Event
-from skyplane_gateway.protocol.receipt import EntryResult
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, PartEntry
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.events import NEED_DATA, Event
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import EntryResult, RawReceipt, Receipt, seal_receipt
+from skyplane_gateway.protocol.states import FINAL, State
 
 FLEET = b"fleet-01"
 ROUTE = 7

@@ -10,22 +10,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, strategies as st
 
-from skyplane_gateway.protocol import (
-    ChunkId,
-    EntryResult,
+from skyplane_gateway.protocol.aes_gcm import AesGcmSealer, sealing_of
+from skyplane_gateway.protocol.errors import (
     FrameAltered,
     FrameCorrupt,
-    FrameHeader,
     LocalProtocolError,
     NotEncrypted,
-    Receipt,
-    open_frame,
-    open_receipt,
-    seal_receipt,
 )
-from skyplane_gateway.protocol.aes_gcm import AesGcmSealer, sealing_of
-from skyplane_gateway.protocol.frames import seal_frame
-from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, pack_frame_header
+from skyplane_gateway.protocol.frames import open_frame, seal_frame
+from skyplane_gateway.protocol.messages import (
+    FRAME_HEADER_BYTES,
+    ChunkId,
+    FrameHeader,
+    pack_frame_header,
+)
+from skyplane_gateway.protocol.receipt import EntryResult, Receipt, open_receipt, seal_receipt
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, unpack_prologue
 
 KEY = bytes(range(32))

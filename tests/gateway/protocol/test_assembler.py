@@ -11,25 +11,24 @@ from hypothesis import given, strategies as st
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import Overloaded
-from skyplane_gateway.protocol import (
-    MAX_PAYLOAD_BYTES,
-    ChunkAssembler,
-    ChunkFramer,
-    ChunkId,
+from skyplane_gateway.protocol.assembler import ChunkAssembler
+from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
-    FrameCorrupt,
-    FrameHeader,
-    LocalProtocolError,
     ObjectEntry,
-    OpenedFrame,
     PartEntry,
-    RawFrame,
-    RemoteProtocolError,
-    open_frame,
+    encode_chunk_manifest,
 )
-from skyplane_gateway.protocol.chunk_manifest import encode_chunk_manifest
-from skyplane_gateway.protocol.frames import seal_frame
+from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import (
+    MAX_PAYLOAD_BYTES,
+    OpenedFrame,
+    RawFrame,
+    open_frame,
+    seal_frame,
+)
 from skyplane_gateway.protocol.limits import MAX_FRAMES
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 
 CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
 

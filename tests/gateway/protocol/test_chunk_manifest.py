@@ -11,16 +11,16 @@ from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import OBJECTS, PART
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
-from skyplane_gateway.protocol import (
+from skyplane_gateway.protocol.chunk_manifest import (
     OBJECTS_BASE_BYTES,
     ChunkManifest,
-    LocalProtocolError,
     ObjectEntry,
     PartEntry,
-    RemoteProtocolError,
+    decode_chunk_manifest,
+    encode_chunk_manifest,
     object_entry_bytes,
 )
-from skyplane_gateway.protocol.chunk_manifest import decode_chunk_manifest, encode_chunk_manifest
+from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
 
 PART_DOCUMENT: dict[str, Any] = {

@@ -15,23 +15,22 @@ from tests.gateway.protocol.lab import (
     make_receipt,
 )
 
-from skyplane_gateway.protocol import (
+from skyplane_gateway.protocol._reader import STAGING_BYTES
+from skyplane_gateway.protocol.connection import Connection
+from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
+from skyplane_gateway.protocol.events import (
     NEED_DATA,
-    Connection,
     ConnectionClosed,
     Established,
+    Event,
     FrameReceived,
-    GoodbyeReason,
     GoodbyeReceived,
-    LocalProtocolError,
     ReceiptReceived,
-    RemoteProtocolError,
-    Side,
-    State,
 )
-from skyplane_gateway.protocol._reader import STAGING_BYTES
-from skyplane_gateway.protocol.events import Event
+from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.states import State
 
 
 @pytest.fixture

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from skyplane_gateway.common.errors import from_dict
-from skyplane_gateway.protocol import LocalProtocolError, ProtocolError, RemoteProtocolError
-from skyplane_gateway.protocol.errors import WireVersionMismatch
+from skyplane_gateway.protocol.errors import (
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    WireVersionMismatch,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,16 @@ import pytest
 from tests.gateway.protocol.lab import bitwise_crc32c
 
 from skyplane_gateway.common.checksum import combine, crc32c
-from skyplane_gateway.protocol import (
+from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
+from skyplane_gateway.protocol.frames import (
+    FRAME_OVERHEAD_BYTES,
     MAX_PAYLOAD_BYTES,
-    ChunkId,
-    FrameCorrupt,
-    FrameHeader,
-    LocalProtocolError,
     RawFrame,
-    RemoteProtocolError,
     open_frame,
+    seal_frame,
 )
-from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES, seal_frame
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.sealing import SEAL_BYTES, TAG_BYTES
 
 PAYLOAD = b"123456789"

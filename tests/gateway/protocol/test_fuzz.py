@@ -9,27 +9,18 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import ConnectionPair, give, make_frames, make_receipt
 
-from skyplane_gateway.protocol import (
-    NEED_DATA,
-    ChunkAssembler,
-    ChunkId,
-    Connection,
-    FrameReceived,
-    Identity,
-    OpenedFrame,
-    ReceiptReceived,
-    RemoteProtocolError,
-    Side,
-    State,
-    open_frame,
-    open_receipt,
-)
 from skyplane_gateway.protocol._reader import STAGING_BYTES
-from skyplane_gateway.protocol._state import FINAL
+from skyplane_gateway.protocol.assembler import ChunkAssembler
 from skyplane_gateway.protocol.chunk_manifest import decode_chunk_manifest
-from skyplane_gateway.protocol.handshake import unpack_challenge, unpack_hello, unpack_proof
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.errors import RemoteProtocolError
+from skyplane_gateway.protocol.events import NEED_DATA, FrameReceived, ReceiptReceived
+from skyplane_gateway.protocol.frames import OpenedFrame, open_frame
+from skyplane_gateway.protocol.handshake import Side, unpack_challenge, unpack_hello, unpack_proof
 from skyplane_gateway.protocol.limits import MAX_MESSAGE
-from skyplane_gateway.protocol.messages import FrameHeader, unpack_goodbye
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, unpack_goodbye
+from skyplane_gateway.protocol.receipt import open_receipt
+from skyplane_gateway.protocol.states import FINAL, State
 
 PAYLOAD = bytes(range(256)) * 2
 #: Each seed makes one mutated stream; a failure names its seed.

@@ -9,27 +9,25 @@ import pytest
 from tests.gateway.protocol.lab import ConnectionPair, give, identity_of, make_frames
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol import (
-    Connection,
-    ConnectionClosed,
-    Established,
-    GoodbyeReason,
-    GoodbyeReceived,
-    Identity,
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.errors import (
+    HelloRefused,
     LocalProtocolError,
     RemoteProtocolError,
-    Side,
-    State,
+    WireVersionMismatch,
 )
-from skyplane_gateway.protocol.errors import HelloRefused, WireVersionMismatch
+from skyplane_gateway.protocol.events import ConnectionClosed, Established, GoodbyeReceived
 from skyplane_gateway.protocol.handshake import (
     Challenge,
+    Side,
     acceptor_proof,
     dialer_proof,
     pack_challenge,
     pack_proof,
     unpack_hello,
 )
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.states import State
 
 
 def dial(identity: Identity, **changes: Any) -> Connection:

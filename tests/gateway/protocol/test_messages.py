@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 from tests.gateway.protocol.lab import ConnectionPair, give
 
-from skyplane_gateway.protocol import (
-    ChunkId,
-    FrameHeader,
-    GoodbyeReason,
+from skyplane_gateway.protocol.errors import (
     LocalProtocolError,
     RemoteProtocolError,
-    Side,
+    WireVersionMismatch,
 )
-from skyplane_gateway.protocol.errors import WireVersionMismatch
 from skyplane_gateway.protocol.handshake import (
     Challenge,
     Hello,
+    Side,
     pack_challenge,
     pack_hello,
     pack_proof,
@@ -33,6 +30,8 @@ from skyplane_gateway.protocol.messages import (
     MAX_BYTES,
     PREFIX_BYTES,
     RECEIPT_HEADER_BYTES,
+    ChunkId,
+    FrameHeader,
     MessageType,
     pack_frame_header,
     pack_goodbye,
@@ -43,6 +42,7 @@ from skyplane_gateway.protocol.messages import (
     unpack_goodbye,
     unpack_receipt_header,
 )
+from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 FLEET = b"fleet-01"
 FLEET_HEX = "666c6565742d3031"

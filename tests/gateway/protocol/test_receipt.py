@@ -9,17 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import bitwise_crc32c
 
-from skyplane_gateway.protocol import (
-    ChunkId,
-    EntryResult,
-    FrameCorrupt,
-    LocalProtocolError,
-    Receipt,
-    RemoteProtocolError,
-    open_receipt,
-    seal_receipt,
-)
+from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_RECEIPT
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import EntryResult, Receipt, open_receipt, seal_receipt
 
 HEADER = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
 DURABLE = Receipt(3, entries=(EntryResult(True, '"e1"', 0xE3069283),))

@@ -5,26 +5,20 @@ from __future__ import annotations
 import pytest
 from tests.gateway.protocol.lab import ConnectionPair, give, identity_of
 
-from skyplane_gateway.protocol import (
-    NEED_DATA,
-    ChunkId,
-    Connection,
-    ConnectionClosed,
-    FrameHeader,
-    LocalProtocolError,
-    RemoteProtocolError,
-    Side,
-    State,
-)
-from skyplane_gateway.protocol._state import (
+from skyplane_gateway.protocol.connection import Connection
+from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
+from skyplane_gateway.protocol.events import NEED_DATA, ConnectionClosed
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, MessageType
+from skyplane_gateway.protocol.states import (
     FINAL,
     PEER_HAS_LEFT,
     RECEIVING,
     TRANSITIONS,
+    State,
     Step,
     move,
 )
-from skyplane_gateway.protocol.messages import MessageType
 
 OPEN = {Step.SEND_GOODBYE, Step.RECV_GOODBYE, Step.RECV_EOF, Step.FAIL}
 #: Everything that is allowed, written down a second time: what each state can do.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from skyplane_gateway.protocol import GoodbyeReason, limits
+from skyplane_gateway.protocol import limits
 from skyplane_gateway.protocol.messages import MessageType
+from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "wire-protocol.md").read_text()
 

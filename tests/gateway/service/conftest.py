@@ -16,7 +16,7 @@ from tests.gateway.wire_proxy import WireProxy
 
 from skyplane_gateway.config import Route
 from skyplane_gateway.lead import backoff
-from skyplane_gateway.protocol import ChunkFramer
+from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 

@@ -18,12 +18,12 @@ from tests.gateway.wire_proxy import Message, WireProxy
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.config import MIB
-from skyplane_gateway.protocol import EntryResult, Receipt, seal_receipt
 from skyplane_gateway.protocol.messages import (
     MessageType,
     pack_receipt_header,
     unpack_frame_header,
 )
+from skyplane_gateway.protocol.receipt import EntryResult, Receipt, seal_receipt
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES
 
 RELAY = PLACES["relay"]

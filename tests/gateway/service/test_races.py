@@ -15,7 +15,9 @@ from tests.gateway.service.in_process_fleet import buckets, content, copy_spec, 
 from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.common.identifiers import wire_fleet_id
 from skyplane_gateway.config import MIB
-from skyplane_gateway.protocol import ChunkFramer, ChunkId, ChunkManifest, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.messages import ChunkId
 
 # Releases while a transfer runs, unexpected errors, and what transfers leave behind.
 

@@ -30,7 +30,8 @@ from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import MIB, AttachOrder
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
-from skyplane_gateway.protocol import Connection, Identity, Side
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.handshake import Side
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 # Callers and peers that are not of this fleet are refused; a running transfer is not hurt.

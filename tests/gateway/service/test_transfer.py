@@ -23,7 +23,7 @@ from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.config import MIB
 from skyplane_gateway.journal.document import Journal, UploadRow, rule_digest
 from skyplane_gateway.journal.journal_folder import JournalFolder
-from skyplane_gateway.protocol import MAX_PAYLOAD_BYTES
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES
 from skyplane_gateway.stores import open_store
 
 # Whole transfers through real gateways in one process.

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.protocol import EntryResult, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import PartEntry
+from skyplane_gateway.protocol.receipt import EntryResult
 from skyplane_gateway.sink import part_cache
 from skyplane_gateway.sink.part_cache import WrittenParts
 

@@ -14,14 +14,9 @@ from tests.memory_store import create_bucket
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import GatewayDraining
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
-from skyplane_gateway.protocol import (
-    ChunkId,
-    ChunkManifest,
-    ObjectEntry,
-    RawReceipt,
-    Receipt,
-    open_receipt,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import RawReceipt, Receipt, open_receipt
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.stores import open_store

@@ -12,7 +12,9 @@ from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.protocol import ChunkId, ChunkManifest, FrameHeader, RawFrame
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
+from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.source.transfer import SourceGateway, SourceTransfer

@@ -13,20 +13,13 @@ from typing import Any, ParamSpec
 
 from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Route, Topology
-from skyplane_gateway.protocol import (
-    ChunkFramer,
-    ChunkId,
-    ChunkManifest,
-    Connection,
-    FrameHeader,
-    Identity,
-    PartEntry,
-    RawFrame,
-    RawReceipt,
-    Receipt,
-    Side,
-    seal_receipt,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
+from skyplane_gateway.protocol.connection import Connection, Identity
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
+from skyplane_gateway.protocol.receipt import RawReceipt, Receipt, seal_receipt
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.router import Router

@@ -11,7 +11,10 @@ from tests.gateway.virtual_time import run_virtually
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, GatewayLost, Overloaded
 from skyplane_gateway.config import ProbeReport, Route
-from skyplane_gateway.protocol import PROBE_TRANSFER, ChunkId, RawFrame, RawReceipt
+from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.limits import PROBE_TRANSFER
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.receipt import RawReceipt
 from skyplane_gateway.transport.probe import Probes
 
 ROUTE = 3

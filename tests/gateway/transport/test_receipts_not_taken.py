@@ -8,7 +8,8 @@ import pytest
 from tests.gateway.transport.lab import Gateway, connected_fleet, frame, receipt_for, until
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import FrameHeader, RawReceipt
+from skyplane_gateway.protocol.messages import FrameHeader
+from skyplane_gateway.protocol.receipt import RawReceipt
 from skyplane_gateway.transport.link import WRITE_HIGH_BYTES
 
 COUNT = 60

@@ -27,7 +27,7 @@ from tests.gateway.transport.lab import (
 
 from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Route
-from skyplane_gateway.protocol import Side
+from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.transport import route_manager
 
 RELAYED = ("a", "r", "b")

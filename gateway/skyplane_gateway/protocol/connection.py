@@ -21,14 +21,6 @@ from typing import Final
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.protocol import handshake
 from skyplane_gateway.protocol._reader import Message, MessageReader
-from skyplane_gateway.protocol._state import (
-    FINAL,
-    PEER_HAS_LEFT,
-    RECEIVING,
-    State,
-    Step,
-    move,
-)
 from skyplane_gateway.protocol.errors import (
     HelloRefused,
     LocalProtocolError,
@@ -59,6 +51,14 @@ from skyplane_gateway.protocol.messages import (
     unpack_receipt_header,
 )
 from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.states import (
+    FINAL,
+    PEER_HAS_LEFT,
+    RECEIVING,
+    State,
+    Step,
+    move,
+)
 
 #: Buffers up to this size are joined: a copy is cheaper than one more write.
 _SMALL_BYTES: Final = 4096
@@ -91,7 +91,7 @@ class Identity:
 
 
 class Connection:
-    """The state machine of `_state`, driven by bytes and calls. Make it with `dial` or `accept`."""
+    """The state machine of `states`, driven by bytes and calls. Make it with `dial` or `accept`."""
 
     def __init__(self, identity: Identity, nonce: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
