@@ -75,7 +75,7 @@ for name in ("operators", "hooks", "dagster"):
         print(error)
 """
 
-DRAWN = ("plan", "aws:ap-southeast-2", "aws:eu-west-3", "--plot", "plan.svg")
+DRAWN = ("frontier", "aws:ap-southeast-2", "aws:eu-west-3", "--points", "2", "--plot", "chart.svg")
 
 #: Check of the doctor -> the extra that it is about.
 EXTRAS_BY_CHECK = {
@@ -192,7 +192,7 @@ def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> Non
     assert_names("aws", base.command("sweep", "--destination", "s3://bucket/"))
     assert_names("gcs", base.command("sweep", "--destination", "gs://bucket/"))
     assert_names("plots", base.command(*DRAWN))
-    assert not (base.home / "plan.svg").exists()
+    assert not (base.home / "chart.svg").exists()
     assert not (base.home / "there.txt").exists()
     succeeded(base.command("verify", "here.txt", "here.txt"))
     lines = succeeded(base.code(IMPORTS)).splitlines()
@@ -234,10 +234,10 @@ def test_gateway_copies_files(with_extra: WithExtra) -> None:
 
 
 @pytest.mark.long
-def test_plots_draws_plans(with_extra: WithExtra) -> None:
+def test_plots_draws_frontiers(with_extra: WithExtra) -> None:
     installed = with_extra("plots")
     succeeded(installed.command(*DRAWN))
-    assert "aws:eu-west-3 (sink)" in (installed.home / "plan.svg").read_text()
+    assert "USD per GB" in (installed.home / "chart.svg").read_text()
 
 
 @pytest.mark.long

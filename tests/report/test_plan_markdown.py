@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.transfer.samples import PRICED_PLAN, A, B, R
 
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, PlanPath
-from skyplane_orchestration.report.overlay_drawing import overlay_svg
+from skyplane_orchestration.planner import plan_svg
 from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 #: Two thirds go by a relay.
@@ -46,4 +46,4 @@ def test_the_image_is_the_picture() -> None:
     text = plan_image_markdown(RELAYED)
     assert text.startswith(f"![plan from {A} to {B}](data:image/svg+xml;base64,")
     data = text.partition("base64,")[2].removesuffix(")")
-    assert base64.b64decode(data).decode() == overlay_svg(RELAYED)
+    assert base64.b64decode(data).decode() == plan_svg(RELAYED)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.common.schema import MAX_DOCUMENT_BYTES, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
@@ -71,12 +70,6 @@ def write_picture(path: str, svg: str) -> None:
         Path(path).write_text(svg, encoding="utf-8")
     except OSError as error:
         raise ConfigurationInvalid(f"{path!r} cannot be written: {error.strerror}") from error
-
-
-def require_picture(path: str) -> None:
-    """Check that a picture can be drawn and written later. Raises ConfigurationInvalid."""
-    require_matplotlib()
-    require_writable(path)
 
 
 def require_writable(path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from skyplane_orchestration import planner
 from skyplane_orchestration.formatting import (
     counted,
     duration,
@@ -19,7 +20,6 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.report import html
 from skyplane_orchestration.report.html import Html
-from skyplane_orchestration.report.overlay_drawing import overlay_svg
 from skyplane_orchestration.report.task_documents import TaskDocuments
 
 #: Anchors of the sections.
@@ -71,7 +71,7 @@ def _plan(plan: TransferPlan, runs_in: str = "") -> Html:
         PLAN,
         "Plan",
         html.paragraph(_IN_PLACE.format(runs_in)) if runs_in else Html(""),
-        overlay_svg(plan),
+        Html(planner.plan_svg(plan)),
         html.facts(summary),
         _planned_cost(plan),
         html.table(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Final
 
+from skyplane_orchestration import planner
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.report.overlay_drawing import overlay_svg
 
 #: Characters of the bar of the widest path.
 _BAR: Final = 16
@@ -28,5 +28,5 @@ def _bar(share: float) -> str:
 
 def plan_image_markdown(plan: TransferPlan) -> str:
     """The picture of a plan, of a few kilobytes, as an image in Markdown."""
-    data = b64encode(overlay_svg(plan).encode()).decode()
+    data = b64encode(planner.plan_svg(plan).encode()).decode()
     return f"![plan from {plan.src} to {plan.dst}](data:image/svg+xml;base64,{data})"

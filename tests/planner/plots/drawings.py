@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations, pairwise
+from itertools import combinations
 from xml.etree import ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -15,18 +15,21 @@ Place = tuple[float, float]
 def groups(drawing: str, kind: str) -> dict[str, ElementTree.Element]:
     """What is drawn with an id `kind-name`, by name."""
     return {
-        group.attrib["id"].removeprefix(kind + "-"): group
-        for group in ElementTree.fromstring(drawing).iter(f"{SVG}g")
-        if group.get("id", "").startswith(kind)
+        element.attrib["id"].removeprefix(kind + "-"): element
+        for element in ElementTree.fromstring(drawing).iter()
+        if element.get("id", "").startswith(kind)
     }
 
 
 def places(drawing: str, kind: str) -> dict[str, Place]:
-    """Name -> centre of what is drawn with an id `kind-name`."""
+    """Name -> centre of the circle or mark that is drawn with an id `kind-name`."""
     return {
-        name: (float(mark.attrib["x"]), float(mark.attrib["y"]))
+        name: (
+            float(mark.get("x") or mark.attrib["cx"]),
+            float(mark.get("y") or mark.attrib["cy"]),
+        )
         for name, group in groups(drawing, kind).items()
-        for mark in group.iter(f"{SVG}use")
+        for mark in (*group.iter(f"{SVG}use"), *group.iter(f"{SVG}circle"))
     }
 
 
@@ -37,28 +40,19 @@ def corners(group: ElementTree.Element) -> list[Place]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def outline(group: ElementTree.Element) -> list[Place]:
-    """Points along a path of lines and quadratic curves, at most some points apart."""
+def curve(group: ElementTree.Element) -> tuple[list[Place], float]:
+    """Points along a quadratic curve, at most some points apart, and its width."""
     (path,) = group.iter(f"{SVG}path")
-    found: list[Place] = []
-    for command, text in re.findall(r"([MLQCz])([^MLQCz]*)", path.attrib["d"]):
-        numbers = [float(number) for number in text.split()]
-        ends = list(zip(numbers[::2], numbers[1::2], strict=True))
-        if command == "z":
-            ends = [found[0]]
-        elif command == "M":
-            found.append(ends[0])
-            continue
-        begin = found[-1]
-        for step in range(1, 101):
-            hull = [begin, *ends]
-            while len(hull) > 1:  # De Casteljau.
-                hull = [
-                    (x + (u - x) * step / 100, y + (v - y) * step / 100)
-                    for (x, y), (u, v) in pairwise(hull)
-                ]
-            found.append(hull[0])
-    return found
+    (x, y), (u, v), (p, q) = corners(path)
+    shares = [step / 100 for step in range(101)]
+    points = [
+        (
+            (1 - t) ** 2 * x + 2 * t * (1 - t) * u + t**2 * p,
+            (1 - t) ** 2 * y + 2 * t * (1 - t) * v + t**2 * q,
+        )
+        for t in shares
+    ]
+    return points, float(path.attrib["stroke-width"])
 
 
 def texts(drawing: str) -> list[str]:
@@ -70,7 +64,7 @@ def centred_texts(drawing: str) -> list[tuple[float, float, str]]:
     return [
         (float(text.attrib["x"]), float(text.attrib["y"]), text.text or "")
         for text in ElementTree.fromstring(drawing).iter(f"{SVG}text")
-        if "text-anchor: middle" in text.attrib["style"]
+        if "text-anchor: middle" in text.get("style", "")
     ]
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from tests.planner.plots.drawings import centred_texts, corners, groups, places, texts
 
+from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
 from skyplane_orchestration.planner import best_relay, direct, frontier, frontier_svg, plan
@@ -89,3 +91,11 @@ def test_a_single_plan_has_axes_with_room(triangle: Grid) -> None:
 def test_names_are_text_whatever_their_characters(triangle: Grid, plans: Frontier) -> None:
     drawing = frontier_svg(plans, {"<direct> & $x^2$": direct(triangle, *ENDS)})
     assert any(text.startswith("<direct> & $x^2$: ") for text in texts(drawing))
+
+
+def test_without_matplotlib_the_error_names_the_extra(
+    plans: Frontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[plots\]"):
+        frontier_svg(plans, {})

@@ -2,26 +2,27 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
-import matplotlib as mpl
 import pytest
 from tests.planner.plots.drawings import (
+    SVG,
     centred_texts,
     corners,
+    curve,
     groups,
-    outline,
     overlapping_texts,
     places,
     texts,
 )
+from tests.provision.samples import make_plan
 
-from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.formatting import rate
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
-from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.planner import multicast_plan, plan, plan_svg
 from skyplane_orchestration.planner.plots.sheet import HEIGHT, WIDTH
 
@@ -46,7 +47,7 @@ def test_every_fact_can_be_read(overlay: TransferPlan, drawing: str) -> None:
         f" instances  ·  {len(overlay.relays)} relays  ·  grid shipped, modelled rates"
     ) in words
     assert {*overlay.relays, f"{overlay.src} (source)", f"{overlay.dst} (sink)"} <= set(words)
-    assert {f"{edge.flow_gbps:.2f} Gbit/s" for edge in overlay.edges} <= set(words)
+    assert {f"{rate(edge.flow_gbps)} Gbit/s" for edge in overlay.edges} <= set(words)
     for group in overlay.instances.values():
         assert {str(group.count), f"{group.count} x {group.type}"} <= set(words)
 
@@ -106,23 +107,26 @@ def test_a_text_touches_no_other_text_and_its_own_edge_only(
     own = [{one for one in answer.edges if tag in (one.src, one.dst)} for tag in tags]
     edges = [*(of_region for of_region in own for _ in range(3)), *({one} for one in answer.edges)]
     arrows = groups(drawing, "edge")
-    lines = {edge: outline(arrows[f"{edge.src}-{edge.dst}"]) for edge in answer.edges}
+    lines = {edge: curve(arrows[f"{edge.src}-{edge.dst}"]) for edge in answer.edges}
     for (x, y, text), own_edges in zip(centred_texts(drawing), edges, strict=True):
         for edge in lines.keys() - own_edges:
+            points, width = lines[edge]
             # A character is 5 wide; y is that of the base line.
             inside = [
-                p for p in lines[edge] if abs(p[0] - x) < 2.5 * len(text) and -7 < p[1] - y < 1
+                point
+                for point in points
+                if abs(point[0] - x) < (5 * len(text) + width) / 2
+                and -7 - width / 2 < point[1] - y < 1 + width / 2
             ]
             assert not inside, (text, edge)
 
 
 def test_the_wider_arrow_carries_more(overlay: TransferPlan, drawing: str) -> None:
     arrows = groups(drawing, "edge")
-    widths = []
-    for edge in sorted(overlay.edges, key=lambda edge: edge.flow_gbps):
-        # The outline of an arrow ends on the other side of its start.
-        *_, other_side, start = corners(arrows[f"{edge.src}-{edge.dst}"])
-        widths.append(round(math.dist(start, other_side), 1))
+    widths = [
+        curve(arrows[f"{edge.src}-{edge.dst}"])[1]
+        for edge in sorted(overlay.edges, key=lambda edge: edge.flow_gbps)
+    ]
     assert widths == sorted(widths)
     assert widths[0] < widths[-1]
 
@@ -148,16 +152,55 @@ def test_a_plan_inside_one_region_is_one_circle(shipped: Grid) -> None:
         assert places(plan_svg(answer, shipped), "region").keys() == {tag}
 
 
-def test_the_same_plan_gives_the_same_bytes_whatever_the_settings(
-    shipped: Grid, overlay: TransferPlan, drawing: str
-) -> None:
-    with mpl.rc_context({"font.family": "serif", "text.color": "red"}):
-        assert plan_svg(overlay, shipped) == drawing
+def test_an_edge_tells_its_facts_and_points_to_its_end(drawing: str, overlay: TransferPlan) -> None:
+    arrows = groups(drawing, "edge")
+    for edge in overlay.edges:
+        words = "".join(arrows[f"{edge.src}-{edge.dst}"].itertext())
+        assert words.startswith(f"{edge.src} to {edge.dst}: {rate(edge.flow_gbps)} Gbit/s over")
+        assert f"{edge.connections} connections for {edge.usd_per_gb:.4f} USD per GB" in words
+    heads = {f"url(#{name})" for name in (f"head-{one}" for one in groups(drawing, "head"))}
+    lines = [line for arrow in arrows.values() for line in arrow.iter(f"{SVG}path")]
+    assert {line.attrib["marker-end"] for line in lines} <= heads
 
 
-def test_without_matplotlib_the_error_names_the_extra(
-    shipped: Grid, overlay: TransferPlan, monkeypatch: pytest.MonkeyPatch
+R1, R2, R3, R4 = "aws:us-east-1", "gcp:us-central1", "azure:westeurope", "gcp:europe-west1"
+
+
+@pytest.mark.parametrize(
+    ("plan", "order"),
+    [
+        (
+            make_plan([((R1, R3), 2.0), ((R1, R2, R3), 6.0)], {R1: 2, R2: 3, R3: 2}),
+            [[R1], [R2], [R3]],
+        ),
+        (
+            make_plan([((R1, R2, R4, R3), 1.0)], dict.fromkeys((R1, R2, R3, R4), 1)),
+            [[R1], [R2], [R4], [R3]],
+        ),
+        (
+            make_plan(
+                [((R1, R2, R4, R3), 1.0), ((R1, R4, R2, R3), 1.0)],
+                dict.fromkeys((R1, R2, R3, R4), 1),
+            ),
+            [[R1], [R2, R4], [R3]],
+        ),
+        (make_plan([((R1,), 1.0)], {R1: 1}), [[R1]]),
+    ],
+    ids=["direct and relay", "two relays in a row", "relays both ways", "one region"],
+)
+def test_without_a_grid_the_way_leads_from_left_to_right(
+    plan: TransferPlan, order: list[list[str]]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[plots\]"):
-        plan_svg(overlay, shipped)
+    found = places(plan_svg(plan), "region")
+    columns = [sorted(found[tag][0] for tag in column) for column in order]
+    assert [x for column in columns for x in column] == sorted(x for x, _ in found.values())
+    assert all(before[-1] + 100 < after[0] for before, after in itertools.pairwise(columns))
+    for (x, y), (u, v) in combinations(found.values(), 2):
+        assert abs(x - u) > 150 or abs(y - v) > 60
+    assert not groups(plan_svg(plan), "coast")
+
+
+def test_names_are_text_whatever_their_characters() -> None:
+    odd = make_plan([((R1, R3), 2.0)], {R1: 1, R3: 1})
+    odd = replace(odd, instances={R1: InstanceGroup("<script>&", 1)})
+    assert "1 x <script>&" in texts(plan_svg(odd))

@@ -10,7 +10,7 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.document_files import require_picture, write_picture
+from skyplane_orchestration.cli.document_files import require_writable, write_picture
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.locations import are_locations, require_plain_regions
@@ -18,6 +18,7 @@ from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -53,7 +54,8 @@ def add(commands: Subparsers) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         if options.plot is not None:
-            require_picture(options.plot)
+            require_matplotlib()
+            require_writable(options.plot)
         client = open_client(options)
         found = _find_plans(options, client)
     if options.plot is not None:

@@ -9,7 +9,7 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.document_files import require_picture, write_picture
+from skyplane_orchestration.cli.document_files import require_writable, write_picture
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
     are_locations,
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     why: tuple[str, ...] = ()
     with as_bad_input():
         if options.plot is not None:
-            require_picture(options.plot)
+            require_writable(options.plot)
         client = open_client(options)
         if options.further:
             plan = multicast_plan.make_plan(options, client)

@@ -1,1 +1,1 @@
-"""Drawings of plans and frontiers as SVG, by matplotlib (extra `plots`)."""
+"""Drawings as SVG: of plans, and by matplotlib (extra `plots`) of frontiers."""

@@ -1,31 +1,30 @@
-"""Draws a plan as a map: regions at their geographic position, edges as wide as their flow."""
+"""Draws a plan as a map: regions at their geographic position, edges as wide as their flow.
+
+It needs no drawing library: an orchestrator's web server often has none.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from html import escape
 from importlib.resources import files
 from itertools import chain, combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.formatting import counted, rate
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
-from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, WIDTH, svg_document
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, WIDTH
 
 # Lengths are in points. A place is (x, y) from the lower left corner of the sheet.
 SOURCE, SINK, RELAY = "#1b7f5c", "#2f5fb3", "#b3662f"
-DIRECT_EDGE, RELAY_EDGE = "#5b6b7b", "#c98a4b"
+DIRECT_EDGE, RELAY_EDGE = "5b6b7b", "c98a4b"
 NARROWEST, WIDEST = 1.2, 7.0
 RADIUS: Final = 11.0
 #: Average width of a character, height of a line, and of a region with an edge below its text.
@@ -45,18 +44,27 @@ FLOW_POINTS: Final = sorted(range(12, 149), key=lambda number: abs(number - 80))
 #: How far a text may be beside its edge, the best first; then a line leads to it.
 ASIDE: Final = (0.0, 14.0, -14.0, 26.0, -26.0, 40.0, -40.0, 60.0, -60.0, 85.0, -85.0)
 LED: Final = 10.0
+#: The head of an arrow. Its tip is 2 beyond the end of the line.
+HEAD: Final = (
+    '<marker id="head-{0}" viewBox="0 0 12 12" refX="10" refY="6" markerWidth="12"'
+    ' markerHeight="12" markerUnits="userSpaceOnUse" orient="auto">'
+    '<polygon points="12,6 0,0 0,12" fill="#{0}"/></marker>'
+)
+#: The look of a text that stays legible on top of an edge.
+ON_EDGE: Final = ' stroke="#fff" stroke-width="3" paint-order="stroke"'
 
 AnyPlan = TransferPlan | MulticastPlan
 #: Centre and size.
 Box = tuple[Floats, tuple[float, float]]
-#: The bend of an edge, and (N, 2) its points at SHARES of its length.
-Curve = tuple[float, Floats]
+#: (2,) the control point of a quadratic curve, and (N, 2) its points at SHARES of its length.
+Curve = tuple[Floats, Floats]
 
 
-def plan_svg(plan: AnyPlan, grid: Grid) -> str:
-    """One SVG document that shows the plan. Raises MissingExtra without matplotlib.
+def plan_svg(plan: AnyPlan, grid: Grid | None = None) -> str:
+    """One SVG element that shows the plan; the same plan gives the same text.
 
-    If a region has no known position (a custom grid, this machine), the regions are in columns.
+    Without a grid, or if a region has no known position (a custom grid, this machine), the regions
+    are in columns.
     """
     facts = (
         f"{plan.throughput_gbps:.2f} Gbit/s",
@@ -65,72 +73,83 @@ def plan_svg(plan: AnyPlan, grid: Grid) -> str:
         counted(len(plan.relays), "relay"),
         f"grid {plan.grid.name}, {plan.grid.throughput} rates",
     )
-    title = f"{plan.src} to {', '.join(_sinks(plan))}"
-    return svg_document(title, "  ·  ".join(facts), partial(_draw, plan, grid))
+    title = escape(f"{plan.src} to {', '.join(_sinks(plan))}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH / 0.75:.0f}"'
+        f' height="{HEIGHT / 0.75:.0f}" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}"'
+        ' font-family="DejaVu Sans, sans-serif" font-size="9" style="background: #fff">'
+        f"<title>{title}</title>{''.join(map(HEAD.format, (DIRECT_EDGE, RELAY_EDGE)))}"
+        f"{''.join(_parts(plan, grid))}"
+        f'<text x="15" y="20" font-size="13" font-weight="bold">{title}</text>'
+        f'<text x="15" y="36">{escape("  ·  ".join(facts))}</text></svg>'
+    )
 
 
-def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT))
-    axes.set_axis_off()
-    tags = list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances]))
+def _parts(plan: AnyPlan, grid: Grid | None) -> list[str]:
+    """What is drawn below the two title lines, the lowest first."""
+    ends = (end for edge in plan.edges for end in (edge.src, edge.dst))
+    tags = list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances, *ends]))
     labels = [_label(plan, tag) for tag in tags]
-    widths = [CHARACTER * max(map(len, label.split("\n"))) for label in labels]
-    positions, coast = _positions(tags, grid, len({*_sinks(plan)} - {plan.src}))
+    widths = [CHARACTER * max(map(len, label)) for label in labels]
+    positions, coast = _positions(plan, tags, grid)
     on_sheet, coast = _on_sheet(positions, coast)
-    below = figure.add_axes((0, 0, 1, 1 - HEADER / HEIGHT), zorder=-1)
-    below.set(xlim=(0, WIDTH), ylim=(0, HEIGHT - HEADER))
-    below.set_axis_off()
-    below.plot(*coast.T, color=COAST, linewidth=0.7, gid="coast")
     places = dict(zip(tags, _moved_apart(on_sheet, widths), strict=True))
-    for point, place in zip(on_sheet, places.values(), strict=True):
-        # A line leads from where the region is to its circle.
-        if len(coast) and math.dist(point, place) > RADIUS:
-            line = zip(point, place, strict=True)
-            axes.plot(*line, "o-", color=COAST, markersize=4, markevery=[0], linewidth=1, zorder=0)
+    lines = [_coast_path(coast)] if len(coast) else []
+    # A line leads from where the region is to its circle.
+    lines += [
+        f'<circle {_xy(point, "c")} r="2" fill="{COAST}"/>{_line(point, place, COAST, 1.0)}'
+        for point, place in zip(on_sheet, places.values(), strict=True)
+        if len(coast) and math.dist(point, place) > RADIUS
+    ]
+    texts = [
+        _region(plan, tag, label, places[tag]) for tag, label in zip(tags, labels, strict=True)
+    ]
     regions: dict[str, list[Box]] = {}
-    for tag, label, width in zip(tags, labels, widths, strict=True):
-        _draw_region(axes, plan, tag, label, places[tag])
-        text = places[tag] - (0, RADIUS + 3 + LINE_HEIGHT)
-        circle = places[tag], (2 * RADIUS, 2 * RADIUS)
-        regions[tag] = [circle, (text, (width, 2 * LINE_HEIGHT))]
+    for (tag, place), width in zip(places.items(), widths, strict=True):
+        below = place - (0, RADIUS + 3 + LINE_HEIGHT), (width, 2 * LINE_HEIGHT)
+        regions[tag] = [(place, (2 * RADIUS, 2 * RADIUS)), below]
     taken = list(chain.from_iterable(regions.values()))
     curves = {edge: _curve(edge, places, regions) for edge in plan.edges}
-    for edge, (bend, points) in curves.items():
-        _draw_edge(axes, plan, edge, places, bend)
+    arrows: list[str] = []
+    for edge, (control, points) in curves.items():
+        arrows.append(_arrow(plan, edge, places, control))
         others = [curves[other][1] for other in plan.edges if other != edge]
-        lines = [(point, (0.0, 0.0)) for line in others for point in line]
-        point, place = _beside(points, taken, lines)
+        point, place = _beside(points, taken, [(at, (0.0, 0.0)) for at in chain(*others)])
         taken.append((place, FLOW_SIZE))
         if math.dist(point, place) > LED:
-            axes.plot(*zip(point, place, strict=True), color=DIRECT_EDGE, linewidth=0.6, zorder=0)
-        _write(axes, place, f"{edge.flow_gbps:.2f} Gbit/s", va="center", fontsize=8)
+            lines.append(_line(point, place, f"#{DIRECT_EDGE}", 0.6))
+        texts.append(_text(place - (0, 3), f"{rate(edge.flow_gbps)} Gbit/s", 8))
+    return [*lines, *arrows, *texts]
 
 
 def _sinks(plan: AnyPlan) -> tuple[str, ...]:
     return plan.destinations if isinstance(plan, MulticastPlan) else (plan.dst,)
 
 
-def _label(plan: AnyPlan, tag: str) -> str:
+def _label(plan: AnyPlan, tag: str) -> list[str]:
     """`aws:eu-west-3 (sink)`, and below it the instances."""
     end = " (source)" if tag == plan.src else " (sink)" if tag in _sinks(plan) else ""
     group = plan.instances.get(tag)
-    return f"{tag}{end}\n{group.count} x {group.type}" if group else f"{tag}{end}"
+    return [f"{tag}{end}", *([f"{group.count} x {group.type}"] if group else [])]
 
 
 # ---------------------------------------------------------------- where things are
 
 
-def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> tuple[Floats, Floats]:
-    """(V, 2) longitude and latitude, and (N, 2) those of the coast, with nan between its lines.
+def _positions(plan: AnyPlan, tags: Sequence[str], grid: Grid | None) -> tuple[Floats, Floats]:
+    """(V, 2) longitude and latitude, and (N, 2) those of the coast, with nan before each line.
 
     If a position is unknown: columns and rows, and no coast.
     """
-    regions = [grid.regions[grid.index[tag]] for tag in tags if tag in grid.index]
+    regions = [grid.regions[grid.index[tag]] for tag in tags if tag in grid.index] if grid else []
     degrees = np.array([(region.longitude, region.latitude) for region in regions])
     if len(regions) < len(tags) or np.isnan(degrees).any():
-        # The source on the left, then the sinks on the right, then the relays between.
-        columns = [(0, 1), (2, sinks), (1, len(tags) - 1 - sinks)]
-        cells = [(x, -(row + 1) / (rows + 1)) for x, rows in columns for row in range(rows)]
+        columns = _columns(plan, tags)
+        members = [[tag for tag in tags if columns[tag] == columns[one]] for one in tags]
+        cells = [
+            (columns[tag], -(column.index(tag) + 1) / (len(column) + 1))
+            for tag, column in zip(tags, members, strict=True)
+        ]
         return np.array(cells), np.empty((0, 2))
     # The map is cut in the middle of the widest gap between longitudes.
     longitudes = np.sort(degrees[:, 0])
@@ -143,10 +162,20 @@ def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> tuple[Floats, Flo
     return degrees, coast
 
 
+def _columns(plan: AnyPlan, tags: Sequence[str]) -> dict[str, int]:
+    """Region tag -> edges from the source; the sinks have the last column."""
+    columns = {tag: 0 if tag == plan.src else len(tags) for tag in tags}
+    for edge in plan.edges * len(tags):
+        columns[edge.dst] = min(columns[edge.dst], columns[edge.src] + 1)
+    ends = {plan.src, *_sinks(plan)}
+    last = 1 + max((column for tag, column in columns.items() if tag not in ends), default=0)
+    return columns | {tag: last for tag in _sinks(plan) if tag != plan.src}
+
+
 def _coastline() -> Floats:
-    """(N, 2) longitude and latitude, with nan after each line."""
+    """(N, 2) longitude and latitude, with nan before each line."""
     document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
-    lines = [[*line, np.nan, np.nan] for line in document["lines"]]
+    lines = [[np.nan, np.nan, *line] for line in document["lines"]]
     return np.concatenate(lines).reshape(-1, 2)
 
 
@@ -186,12 +215,12 @@ def _curve(
     upward = 1 if end[0] >= start[0] else -1
     others = [box for tag in regions if tag not in (edge.src, edge.dst) for box in regions[tag]]
     curves: list[Curve] = []
-    for bend in (upward * bend for bend in BENDS):
-        control = (start + end) / 2 + bend * across
+    for bend in BENDS:
+        control = (start + end) / 2 + upward * bend * across
         ends = (1 - SHARES) ** 2 * start + SHARES**2 * end
         points = ends + 2 * SHARES * (1 - SHARES) * control
         if ((points > 0) & (points < (WIDTH, HEIGHT - HEADER))).all():
-            curves.append((bend, points))
+            curves.append((control, points))
     size = 2 * WIDEST, 2 * WIDEST
     return max(curves, key=lambda curve: _clearance(curve[1], others, size).min())
 
@@ -228,45 +257,75 @@ def _clearance(
     if not boxes:
         return np.ones(len(points))
     centres, sizes = (np.array(part) for part in zip(*boxes, strict=True))
-    away = 2 * np.abs(points[:, None] - centres) / (sizes + size)
-    clearance: Floats = np.minimum(away.max(axis=2).min(axis=1), 1.0)
+    across, upward = (
+        np.abs(points[:, None, axis] - centres[:, axis]) * (2 / (sizes + size)[:, axis])
+        for axis in (0, 1)
+    )
+    clearance: Floats = np.minimum(np.maximum(across, upward).min(axis=1), 1.0)
     return clearance
 
 
 # ---------------------------------------------------------------- what is drawn
 
 
-def _draw_region(axes: Axes, plan: AnyPlan, tag: str, label: str, place: Floats) -> None:
+def _coast_path(coast: Floats) -> str:
+    lines = np.split(coast, np.flatnonzero(np.isnan(coast[:, 0])))
+    path = "".join(f"M{' '.join(map(_at, line[1:]))}" for line in lines if len(line) > 1)
+    return (
+        f'<path id="coast" d="{path}" fill="none" stroke="{COAST}" stroke-width="0.7"/>'
+        f'<rect width="{WIDTH:.0f}" height="{HEADER:.0f}" fill="#fff"/>'
+    )
+
+
+def _region(plan: AnyPlan, tag: str, label: Sequence[str], place: Floats) -> str:
     colour = SOURCE if tag == plan.src else SINK if tag in _sinks(plan) else RELAY
-    x, y = place
-    axes.plot(x, y, "o", color=colour, markersize=2 * RADIUS, gid=f"region-{tag}")
     count = str(plan.instances[tag].count if tag in plan.instances else 0)
-    axes.text(x, y, count, color="white", fontweight="bold", ha="center", va="center_baseline")
-    for number, line in enumerate(label.split("\n")):
-        _write(axes, place - (0, RADIUS + 3 + LINE_HEIGHT * number), line, va="top")
+    below = place - (0, RADIUS + 11)
+    texts = [_text(below - (0, LINE_HEIGHT * row), line) for row, line in enumerate(label)]
+    return (
+        f'<circle id="region-{escape(tag)}" {_xy(place, "c")} r="{RADIUS:.0f}" fill="{colour}"/>'
+        + _text(place - (0, 3), count, look=' fill="#fff" font-weight="bold"')
+        + "".join(texts)
+    )
 
 
-def _draw_edge(
-    axes: Axes, plan: AnyPlan, edge: PlanEdge, places: Mapping[str, Floats], bend: float
-) -> None:
+def _arrow(plan: AnyPlan, edge: PlanEdge, places: Mapping[str, Floats], control: Floats) -> str:
     is_direct = edge.src == plan.src and edge.dst in _sinks(plan)
-    width = max(NARROWEST, WIDEST * edge.flow_gbps / max(one.flow_gbps for one in plan.edges))
-    look = {
-        "arrowstyle": f"simple,tail_width={width},head_width={width + 6},head_length=10",
-        "connectionstyle": f"arc3,rad={-bend}",
-        "mutation_scale": 1,
-        "linewidth": 0,
-        "facecolor": DIRECT_EDGE if is_direct else RELAY_EDGE,
-        "alpha": 0.75,
-        "shrinkA": RADIUS,
-        "shrinkB": RADIUS + 2,
-        "gid": f"edge-{edge.src}-{edge.dst}",
-    }
-    start, end = tuple(places[edge.src]), tuple(places[edge.dst])
-    axes.annotate("", end, start, arrowprops=look, zorder=1)
+    colour = DIRECT_EDGE if is_direct else RELAY_EDGE
+    most_gbps = max(one.flow_gbps for one in plan.edges) or 1.0
+    width = max(NARROWEST, WIDEST * edge.flow_gbps / most_gbps)
+    # Both ends of the line are at circles.
+    start, end = (
+        place + (control - place) * gap / math.dist(control, place)
+        for place, gap in ((places[edge.src], RADIUS), (places[edge.dst], RADIUS + 4))
+    )
+    words = (
+        f"{edge.src} to {edge.dst}: {rate(edge.flow_gbps)} Gbit/s over"
+        f" {counted(edge.connections, 'connection')} for {edge.usd_per_gb:.4f} USD per GB"
+    )
+    return (
+        f'<g id="edge-{escape(edge.src)}-{escape(edge.dst)}"><title>{escape(words)}</title>'
+        f'<path d="M{_at(start)} Q{_at(control)} {_at(end)}" fill="none" stroke="#{colour}"'
+        f' stroke-opacity=".75" stroke-width="{width:.1f}" marker-end="url(#head-{colour})"/></g>'
+    )
 
 
-def _write(axes: Axes, place: Floats, text: str, **look: Any) -> None:
-    """Text that stays legible on top of an edge."""
-    ground = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.7}
-    axes.text(place[0], place[1], text, ha="center", bbox=ground, **look)
+def _line(start: Floats, end: Floats, colour: str, width: float) -> str:
+    return f'<path d="M{_at(start)} {_at(end)}" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def _text(place: Floats, text: str, size: int = 9, look: str = ON_EDGE) -> str:
+    """Text in the middle above a place."""
+    return (
+        f'<text {_xy(place)} font-size="{size}"{look} style="text-anchor: middle">'
+        f"{escape(text)}</text>"
+    )
+
+
+def _xy(place: Floats, prefix: str = "") -> str:
+    return f'{prefix}x="{place[0]:.1f}" {prefix}y="{HEIGHT - place[1]:.1f}"'
+
+
+def _at(place: Floats) -> str:
+    """`x,y` from the upper left corner."""
+    return f"{place[0]:.1f},{HEIGHT - place[1]:.1f}"
