@@ -13,14 +13,13 @@ import pytest
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.provision.local import this_machine
-from skyplane_orchestration.provision.local.machine import usable_processors
-from skyplane_orchestration.provision.local.options import LocalOptions
-from skyplane_orchestration.provision.local.run_directory import (
-    FleetDirectory,
-    GatewayFiles,
+from skyplane_orchestration.provision.local.machine import (
     GatewayProcess,
+    scan,
+    usable_processors,
 )
-from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.options import LocalOptions
+from skyplane_orchestration.provision.local.teardown import Runner
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -55,8 +54,8 @@ def test_only_a_command_line_with_both_words_counts(tmp_path: Path, run_idle: Ru
     run_idle("--config", config)
     run_idle("--fleet", "ab", "--config")
     run_idle(config, "ab")
-    found = FleetDirectory(tmp_path / "ab").processes()
-    assert [(p.pid, p.files.directory.name) for p in found] == [(ours.pid, "aws:x%2F0")]
+    found = scan(tmp_path / "ab")
+    assert [(p.pid, p.directory.name) for p in found] == [(ours.pid, "aws:x%2F0")]
 
 
 @pytest.mark.parametrize("place", ["ab", ""])
@@ -66,7 +65,7 @@ def test_only_processes_of_the_owner_of_the_fleets_directory_count(
     """Anybody can name a fleet in a command line; teardown would wait for that process."""
     stranger = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     (tmp_path / place).mkdir(exist_ok=True)
-    assert [p.pid for p in FleetDirectory(tmp_path / "ab").processes()] == [stranger.pid]
+    assert [p.pid for p in scan(tmp_path / "ab")] == [stranger.pid]
     own = Path.stat
 
     def stat(path: Path, **more: Any) -> os.stat_result:
@@ -75,7 +74,7 @@ def test_only_processes_of_the_owner_of_the_fleets_directory_count(
         return os.stat_result(values)
 
     monkeypatch.setattr(Path, "stat", stat)
-    assert FleetDirectory(tmp_path / "ab").processes() == ()
+    assert scan(tmp_path / "ab") == ()
 
 
 @pytest.mark.root
@@ -84,25 +83,24 @@ def test_another_users_process_is_not_counted(tmp_path: Path, run_idle: RunIdle)
     words = ("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     ours = run_idle(*words)
     run_idle(*words, user=65534)
-    assert [process.pid for process in FleetDirectory(tmp_path / "ab").processes()] == [ours.pid]
+    assert [process.pid for process in scan(tmp_path / "ab")] == [ours.pid]
 
 
 def test_zombies_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
     ours = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
-    assert len(FleetDirectory(tmp_path / "ab").processes()) == 1
+    assert len(scan(tmp_path / "ab")) == 1
     runner = Runner(ControlClient, Clock(), LocalOptions())
-    left = runner.stop(FleetDirectory(tmp_path / "ab").processes)
-    assert left == ()
+    assert runner.stop(lambda: scan(tmp_path / "ab")) == ""
     assert ours.wait() == -15  # Until now it was a zombie.
 
 
 def test_a_reused_process_id_is_not_signalled(tmp_path: Path, run_idle: RunIdle) -> None:
     other = run_idle("--something", "else")
-    stale = GatewayProcess(other.pid, GatewayFiles(tmp_path / "ab" / "n"), os.geteuid())
+    stale = GatewayProcess(other.pid, tmp_path / "ab" / "n", os.geteuid())
     ticks = iter(range(100))
     clock = Clock(monotonic=lambda: float(next(ticks)), sleep=lambda _: None)
     left = Runner(ControlClient, clock, LocalOptions(term_grace_s=5.0)).stop(lambda: [stale])
-    assert left == (stale,)
+    assert left == f"n (pid {other.pid})"
     assert other.poll() is None
 
 

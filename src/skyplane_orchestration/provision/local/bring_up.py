@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import ssl
 import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_orchestration.errors import (
-    ProvisionFailed,
-    TeardownIncomplete,
-)
+from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
 from skyplane_orchestration.provision.connect import (
@@ -32,10 +29,8 @@ from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     FleetMeta,
     GatewayFiles,
-    GatewayProcess,
-    names_of,
 )
-from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.teardown import Runner
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, connections_of, peers_of
 from skyplane_orchestration.timing import timed
@@ -89,39 +84,45 @@ class _BringUp:
     def __post_init__(self) -> None:
         self._region_of = {node: region for region, group in self.nodes.items() for node in group}
         self._peers = peers_of(self.nodes)
-        self._adopted: set[str] = set()
-        self._started: set[GatewayFiles] = set()
-        self._launchers: dict[GatewayFiles, subprocess.Popen[bytes]] = {}
+        self._started: set[str] = set()
+        self._launchers: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> Fleet:
+        clock, options = self.runner.clock, self.runner.options
         routes = build_routes(self.spec.plan, self.nodes)
-        connections = max(connections_of(routes).values())
-        require_open_files(self.runner.options.gateway_settings, connections)
+        require_open_files(options.gateway_settings, max(connections_of(routes).values()))
         with closing(open_sessions(self.authority, self.runner.connect)) as sessions:
-            self._adopt(sessions)
-            self._stop_others()
-            missing = [node for node in self._region_of if node not in self._adopted]
-            found = counted(len(self._adopted), "gateway")
+            running = self.directory.nodes()
+            adopted = {
+                node
+                for node in self._region_of
+                if node in running and self._is_usable(node, sessions)
+            }
+            # Those that do not respond, never became ready, or are not in the plan.
+            if remaining := self._stop(lambda node: node not in adopted):
+                raise ProvisionFailed(
+                    f"gateways that do not respond cannot be ended either: {remaining}"
+                )
+            missing = [node for node in self._region_of if node not in adopted]
+            found = counted(len(adopted), "gateway")
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
-            deadline = _StartupDeadline(self.directory, self.runner)
+            self._deadline_s = clock.monotonic() + options.ready_timeout_s
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
                 for node in missing:
                     self._start(node)
-                self._wait_until_ready(missing, deadline)
-                handles = {node: self._handle(node, deadline) for node in self._region_of}
+                self._wait_until_ready(missing)
+                handles = {node: self._handle(node) for node in self._region_of}
             with timed("provision: connecting them"):
                 topology = topology_of(routes, handles)
-                send_topology(topology, handles.values(), sessions, deadline)
-                wait_connected(
-                    handles, sessions, deadline, lambda: {one.node for one in self._running()}
-                )
+                send_topology(topology, handles.values(), sessions, self)
+                wait_connected(handles, sessions, self, self.directory.nodes)
         fleet = fleet_of(
             self.spec,
             LOCAL,
             list(handles.values()),
             routes,
             host=self.meta.host,
-            provision_s=self.runner.clock.monotonic() - self.began_s,
+            provision_s=clock.monotonic() - self.began_s,
             hard_end_unix_s=self.meta.hard_end_unix_s,
         )
         self.directory.write_fleet(fleet.to_dict())
@@ -129,32 +130,41 @@ class _BringUp:
 
     def undo(self) -> None:
         """End what `run` has started; delete empty directories. Raises TeardownIncomplete."""
-        remaining = self.runner.stop(
-            lambda: [process for process in self._running() if process.files in self._started]
-        )
+        remaining = self._stop(lambda node: node in self._started)
         for launcher in self._launchers.values():
             launcher.poll()
         if remaining:
             raise TeardownIncomplete(
                 f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
-                f" {names_of(remaining)}"
+                f" {remaining}"
             )
         if not self.directory.processes():
             self.directory.remove()
 
-    def _running(self) -> tuple[GatewayProcess, ...]:
-        return self.directory.processes()
+    def _stop(self, which: Callable[[str], bool]) -> str:
+        """End the gateways of the chosen nodes; see `Runner.stop`."""
+        return self.runner.stop(
+            lambda: [process for process in self.directory.processes() if which(process.node)]
+        )
 
-    # -- gateways that run
+    # -- the deadline, for `connect`
 
-    def _adopt(self, sessions: ControlSessions) -> None:
-        running = {process.files for process in self._running()}
-        for node in self._region_of:
-            files = self.directory.gateway(node)
-            if files in running and self._is_usable(node, files, sessions):
-                self._adopted.add(node)
+    def pause(self, node: str, what: str) -> None:
+        """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
+        if self.runner.clock.monotonic() >= self._deadline_s:
+            raise self.failure(node, f"{what} within {self.runner.options.ready_timeout_s:g} s")
+        self.runner.clock.sleep(_POLL_S)
 
-    def _is_usable(self, node: str, files: GatewayFiles, sessions: ControlSessions) -> bool:
+    def failure(self, node: str, what: str) -> ProvisionFailed:
+        """The error of a gateway, with the end of its log."""
+        tail = self.directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        said = f"the end of its log:\n{tail}" if tail else "it left no log"
+        return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}; {said}")
+
+    # -- gateways
+
+    def _is_usable(self, node: str, sessions: ControlSessions) -> bool:
+        files = self.directory.gateway(node)
         config, ports = files.read_config(), files.read_ports()
         if config is None or ports is None:
             return False
@@ -162,19 +172,6 @@ class _BringUp:
             return False  # It was started for another plan and lacks keys of its peers.
         address = config.control_host, ports[0]
         return sessions.is_usable(node, address, self.spec.times.start_within_s)
-
-    def _stop_others(self) -> None:
-        """End gateways that do not respond, never became ready, or are not in the plan."""
-        adopted = {self.directory.gateway(node) for node in self._adopted}
-        remaining = self.runner.stop(
-            lambda: [process for process in self._running() if process.files not in adopted]
-        )
-        if remaining:
-            raise ProvisionFailed(
-                f"gateways that do not respond cannot be ended either: {names_of(remaining)}"
-            )
-
-    # -- missing gateways
 
     def _start(self, node: str) -> None:
         region, plan = self._region_of[node], self.spec.plan
@@ -194,56 +191,53 @@ class _BringUp:
         )
         _write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.
-        self._started.add(files)
+        self._started.add(node)
         is_end = region in (plan.src, plan.dst)
+        # With `--detach` the process only forks and exits, so nothing has to wait for it.
+        own = ("--config", str(files.config_path), "--fleet", self.spec.key, "--detach")
+        command = (*options.command_line(region), *own)
         try:
-            # With `--detach` the process only forks and exits, so nothing has to wait for it.
-            own = ("--config", str(files.config_path), "--fleet", self.spec.key, "--detach")
-            command = (*options.command_line(region), *own)
-            self._launchers[files] = machine.start(files.directory, command, is_end=is_end)
+            self._launchers[node] = machine.start(files.directory, command, is_end=is_end)
         except OSError as error:
             raise ProvisionFailed(
                 f"gateway {node} cannot be started: {error}; check launch_prefix and python"
             ) from error
 
-    def _wait_until_ready(self, missing: list[str], deadline: _StartupDeadline) -> None:
+    def _wait_until_ready(self, missing: list[str]) -> None:
         waiting = list(missing)
-        polls = 0
-        while waiting:
-            polls += 1
+        for polls in count(1):
             # The order matters: the scan finds a gateway once its launcher has exited, and a
             # gateway that the scan does not find may have written its ready file before.
-            has_launched = {node: self._has_launched(node, deadline) for node in waiting}
-            launched = [node for node in waiting if has_launched[node]]
-            is_scan_due = polls % _POLLS_PER_SCAN == 0
-            alive = {process.node for process in self._running()} if is_scan_due else launched
-            ports = {node: self.directory.gateway(node).read_ports() for node in launched}
-            waiting = [node for node in waiting if ports.get(node) is None]
-            for node in waiting:
-                if has_launched[node] and node not in alive:
-                    raise deadline.failure(node, "ended")
-            if waiting:
-                deadline.pause(waiting[0], "did not become ready")
+            launched = [node for node in waiting if self._has_launched(node)]
+            alive = self.directory.nodes() if polls % _POLLS_PER_SCAN == 0 else launched
+            silent = [
+                node for node in launched if self.directory.gateway(node).read_ports() is None
+            ]
+            if ended := [node for node in silent if node not in alive]:
+                raise self.failure(ended[0], "ended")
+            waiting = [node for node in waiting if node in silent or node not in launched]
+            if not waiting:
+                return
+            self.pause(waiting[0], "did not become ready")
 
-    def _has_launched(self, node: str, deadline: _StartupDeadline) -> bool:
-        files = self.directory.gateway(node)
-        status = self._launchers[files].poll()
+    def _has_launched(self, node: str) -> bool:
+        status = self._launchers[node].poll()
         if status:
-            raise deadline.failure(node, f"exited with status {status}")
+            raise self.failure(node, f"exited with status {status}")
         return status is not None
 
-    def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
+    def _handle(self, node: str) -> GatewayHandle:
         files = self.directory.gateway(node)
         config, ports = files.read_config(), files.read_ports()
-        certificate = files.read_certificate()
-        if config is None or ports is None or certificate is None:
-            raise deadline.failure(node, "has lost its files")
+        fingerprint = files.fingerprint()
+        if config is None or ports is None or not fingerprint:
+            raise self.failure(node, "has lost its files")
         return GatewayHandle(
             node=node,
             region=self._region_of[node],
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
-            fingerprint=_fingerprint_of(certificate),
+            fingerprint=fingerprint,
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
 
@@ -263,31 +257,3 @@ def _write_files(
             files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
         }
     )
-
-
-def _fingerprint_of(pem: str) -> str:
-    """SHA-256 of the certificate with which a PEM text begins, over its DER form, in hex."""
-    certificate, end, _ = pem.partition("-----END CERTIFICATE-----")
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate + end)).hexdigest()
-
-
-class _StartupDeadline:
-    """The deadline of one `ensure`, which begins when the object is made."""
-
-    def __init__(self, directory: FleetDirectory, runner: Runner) -> None:
-        self._directory = directory
-        self._timeout_s = runner.options.ready_timeout_s
-        self._clock = runner.clock
-        self._deadline_s = runner.clock.monotonic() + runner.options.ready_timeout_s
-
-    def pause(self, node: str, what: str) -> None:
-        """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
-        if self._clock.monotonic() >= self._deadline_s:
-            raise self.failure(node, f"{what} within {self._timeout_s:g} s")
-        self._clock.sleep(_POLL_S)
-
-    def failure(self, node: str, what: str) -> ProvisionFailed:
-        """The error of a gateway, with the end of its log."""
-        tail = self._directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
-        said = f"the end of its log:\n{tail}" if tail else "it left no log"
-        return ProvisionFailed(f"gateway {node} of fleet {self._directory.key} {what}; {said}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,6 @@ from skyplane_gateway.common.wording import with_fields
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.gateway_settings import open_files
-from skyplane_orchestration.provision.local.machine import open_files_limit
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.provision.provisioner import Finding
@@ -30,13 +30,13 @@ def require_gateway(options: LocalOptions) -> None:
 
 
 def require_open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_CONNECTIONS) -> int:
-    """The hard limit of open files; negative if there is none.
+    """The hard limit of open files.
 
     Raises ConfigurationInvalid if it is too low for one gateway.
     """
     needed = open_files(settings, connections)
-    limit = open_files_limit()
-    if 0 <= limit < needed:
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
         raise ConfigurationInvalid(
             f"a gateway with {connections} connections needs {needed} open files, and this process"
             f" may have {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}:"
@@ -84,7 +84,9 @@ def _open_files(options: LocalOptions) -> Finding:
         limit = require_open_files(options.gateway_settings)
     except SkyplaneError as error:
         return Finding(name, False, str(error))
-    return Finding(name, True, "no limit" if limit < 0 else f"{limit} for each process")
+    return Finding(
+        name, True, "no limit" if limit == resource.RLIM_INFINITY else f"{limit} for each process"
+    )
 
 
 def _addresses(options: LocalOptions) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
-    FleetLost,
     GatewayError,
     NotAuthorised,
     ProvisionFailed,
@@ -38,8 +37,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     RunRoot,
     default_run_root,
 )
-from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.local.teardown import remove_fleet, sweep_fleets
+from skyplane_orchestration.provision.local.teardown import Runner, remove_fleet, sweep_fleets
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
@@ -48,10 +46,7 @@ from skyplane_orchestration.provision.provisioner import (
     require_made_by,
     require_room,
 )
-from skyplane_orchestration.provision.routes import (
-    node_names,
-    split_into_processes,
-)
+from skyplane_orchestration.provision.routes import node_names, split_into_processes
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -92,16 +87,10 @@ class LocalProvisioner(Provisioner):
         self.root.prepare()
         directory = self.root.fleet(spec.key)
         meta = directory.read_meta()
-        if meta is not None and this_machine.machine_of(meta.host) != this_machine.machine_of(
-            this_machine.host_identity()
-        ):
+        if meta is not None and not this_machine.is_here(meta.host):
             this_machine.require_this_host(meta.host, spec.key)
         try:
             return self._ensure(spec, authority, directory, instances, processes)
-        except FileNotFoundError as error:
-            if not spec.must_exist or directory.path.exists():
-                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
-            raise FleetLost(f"fleet {spec.key} was torn down") from error
         except DirectoryBusy as error:
             raise ProvisionFailed(
                 f"{error}, for {self.options.lock_timeout_s:g} s already"
@@ -121,8 +110,11 @@ class LocalProvisioner(Provisioner):
     ) -> Fleet:
         """The same for the names of each region's instances, under the lock of the fleet."""
         began_s = self._runner.clock.monotonic()
+        limit = spec.max_active_fleets
         with contextlib.ExitStack() as stack:
-            with self._admission(spec):
+            # The limit holds exactly, since no other process counts during the block.
+            with contextlib.nullcontext() if limit is None else self._locked(self.root):
+                require_room(self, spec.deployment, spec.key, limit)
                 stack.enter_context(self._locked(directory, create=not spec.must_exist))
             meta = self._prepare_record(directory, spec, processes)
             nodes = split_into_processes(instances, meta.processes_per_instance)
@@ -134,19 +126,8 @@ class LocalProvisioner(Provisioner):
         timeout_s = self.options.lock_timeout_s
         return directory.locked(timeout_s=timeout_s, clock=self._runner.clock, **options)
 
-    @contextlib.contextmanager
-    def _admission(self, spec: FleetSpec) -> Iterator[None]:
-        """The limit of fleets holds exactly, since no other process counts during the block."""
-        if spec.max_active_fleets is None:
-            yield
-            return
-        with self._locked(self.root):
-            require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
-            yield
-
     def describe(self, fleet_key: str) -> tuple[str, ...]:
-        processes = self.root.fleet(fleet_key).processes()
-        return tuple(sorted({process.node for process in processes}))
+        return self.root.fleet(fleet_key).nodes()
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         document = self.root.fleet(fleet_key).read_fleet()
@@ -193,7 +174,6 @@ class LocalProvisioner(Provisioner):
             self._runner,
             self.root.fleets(),
             deployment,
-            host=this_machine.machine_of(this_machine.host_identity()),
             dry_run=dry_run,
             older_than_s=older_than_s,
             authority_of=authority_of,

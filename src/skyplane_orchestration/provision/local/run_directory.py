@@ -16,9 +16,16 @@ The kernel releases the lock when the process ends.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import secrets
+import shutil
+import ssl
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +33,9 @@ from urllib.parse import quote, unquote
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import GatewayConfig
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.local import machine, this_machine
+from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, SkyplaneError
+from skyplane_orchestration.provision.local import this_machine
+from skyplane_orchestration.provision.local.machine import GatewayProcess, scan
 from skyplane_orchestration.provision.provisioner import FleetSpec
 
 _HEX: Final = frozenset("0123456789abcdef")
@@ -83,48 +91,41 @@ class GatewayFiles:
         return self.directory / "config.json"
 
     def fill(self, files: Mapping[str, str]) -> None:
-        """Make the directory with these files, without those of an earlier gateway."""
-        machine.fill(self.directory, files)
+        """Make the private directory with these files, without those of an earlier gateway."""
+        _remove(self.directory)
+        self.directory.mkdir(mode=0o700)
+        for name, text in files.items():
+            _write(self.directory / name, text)
 
     def read_config(self) -> GatewayConfig | None:
-        document = _parse(machine.read(self.config_path))
+        document = _document(self.config_path)
         return None if document is None else GatewayConfig.from_dict(document)
-
-    def read_certificate(self) -> str | None:
-        return machine.read(self.directory / "gateway.pem")
 
     def read_ports(self) -> tuple[int, int, int] | None:
         """(control port, data port, process id); None until the gateway listens."""
-        ready = _parse(machine.read(self.directory / "ready.json"))
+        ready = _document(self.directory / "ready.json")
         if ready is None:
             return None
         return int(ready["control_port"]), int(ready["data_port"]), int(ready["pid"])
 
+    def fingerprint(self) -> str:
+        """SHA-256 of its certificate over its DER form, in hex; empty if there is none."""
+        try:
+            pem = (self.directory / "gateway.pem").read_text(encoding="ascii")
+        except FileNotFoundError:
+            return ""
+        certificate, end, _ = pem.partition(ssl.PEM_FOOTER)
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate + end)).hexdigest()
+
     def log_tail(self, max_bytes: int) -> str:
-        """The end of its log; empty if there is none."""
-        return machine.read_end(self.directory / "gateway.log", max_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayProcess:
-    """A process that runs or starts one gateway; `owner` is its user id."""
-
-    pid: int
-    files: GatewayFiles
-    owner: int
-
-    @property
-    def node(self) -> str:
-        return self.files.node
-
-    def send(self, number: int) -> None:
-        """Send a signal."""
-        machine.send(self.files.directory, self.pid, self.owner, number)
-
-
-def names_of(processes: Iterable[GatewayProcess]) -> str:
-    """Nodes and process ids, for messages."""
-    return ", ".join(f"{process.node} (pid {process.pid})" for process in processes)
+        """The end of its log; empty if it cannot be read."""
+        try:
+            with (self.directory / "gateway.log").open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - max_bytes))
+                return file.read(max_bytes).decode(errors="replace")
+        except OSError:
+            return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,63 +143,57 @@ class FleetDirectory:
 
     def gateways(self) -> tuple[GatewayFiles, ...]:
         """All gateways that have a directory, sorted by name."""
-        names = machine.directories(self.path)
-        return tuple(GatewayFiles(self.path / name) for name in names)
+        return tuple(map(GatewayFiles, _directories(self.path)))
 
     def processes(self) -> tuple[GatewayProcess, ...]:
         """The processes of its gateways, sorted by process id."""
-        return tuple(
-            GatewayProcess(pid, GatewayFiles(Path(directory)), owner)
-            for pid, directory, owner in machine.scan(self.path.parent, self.key)
-        )
+        return scan(self.path)
 
-    @contextlib.contextmanager
-    def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
+    def nodes(self) -> tuple[str, ...]:
+        """The gateways that have processes, sorted."""
+        return tuple(sorted({process.node for process in self.processes()}))
+
+    def locked(
+        self, *, create: bool, timeout_s: float, clock: Clock
+    ) -> contextlib.AbstractContextManager[None]:
         """Hold the fleet's lock; `create` makes a missing directory.
 
-        Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory.
+        Raises DirectoryBusy after the timeout, FleetLost for a missing directory.
         """
 
-        def try_lock() -> int | None:
+        def make() -> None:
             if create:
                 self.path.mkdir(mode=0o700, exist_ok=True)
             elif not self.path.exists():
-                raise FileNotFoundError(f"fleet {self.key} is gone")
-            return machine.try_lock(self.path)
+                raise FleetLost(f"fleet {self.key} was torn down")
 
         busy = f"another process is working on fleet {self.key}"
-        with _locked(try_lock, busy, timeout_s, clock):
-            yield
+        return _locked(self.path, make, busy, timeout_s, clock)
 
     def clear(self) -> None:
-        """Delete the content, but not the directory."""
-        machine.clear(self.path)
+        """Delete all but the directory, which is locked, and its record."""
+        for files in self.gateways():
+            _remove(files.directory)
+        (self.path / _FLEET).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        machine.remove(self.path)
+        _remove(self.path)
 
     def read_meta(self) -> FleetMeta | None:
         """The record; None if there is none, or if another release wrote it."""
-        document = self._read(_META)
+        document = _document(self.path / _META)
         with contextlib.suppress(TypeError):
             return None if document is None else FleetMeta(**document)
         return None
 
     def read_fleet(self) -> dict[str, Any] | None:
-        return self._read(_FLEET)
+        return _document(self.path / _FLEET)
 
     def write_meta(self, meta: FleetMeta) -> None:
-        self._write(_META, asdict(meta))
+        _write(self.path / _META, json.dumps(asdict(meta), indent=1) + "\n")
 
     def write_fleet(self, document: Mapping[str, Any]) -> None:
-        self._write(_FLEET, document)
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        """A document of the fleet; None if it is missing or incomplete."""
-        return _parse(machine.read(self.path / name))
-
-    def _write(self, name: str, document: Mapping[str, Any]) -> None:
-        machine.write(self.path / name, json.dumps(document, indent=1) + "\n")
+        _write(self.path / _FLEET, json.dumps(document, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +208,7 @@ class RunRoot:
         Raises ConfigurationInvalid for a symbolic link or another user's directory.
         """
         try:
-            machine.make_root(self.path)
+            self._make()
         except OSError as error:
             raise ConfigurationInvalid.about(
                 "the run directory {path} cannot be used: {why}; choose another {run_root}",
@@ -221,22 +216,24 @@ class RunRoot:
                 why=error.strerror,
             ) from error
 
-    @contextlib.contextmanager
-    def locked(self, *, timeout_s: float, clock: Clock) -> Iterator[None]:
+    def _make(self) -> None:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self.path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            why = f"it is a symbolic link or belongs to user {status.st_uid}"
+            raise OSError(errno.EPERM, why)
+        if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            self.path.chmod(0o700)
+
+    def locked(self, *, timeout_s: float, clock: Clock) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the directory, for a decision about all fleets in it.
 
         All processes of a provisioner that also need the lock of a fleet take both in one order.
         Raises DirectoryBusy after the timeout.
         """
-
-        def try_lock() -> int | None:
-            # The end of its last fleet may have removed it.
-            machine.make_root(self.path)
-            return machine.try_lock(self.path)
-
+        # The end of its last fleet may have removed it.
         busy = f"another process starts a fleet in {self.path}"
-        with _locked(try_lock, busy, timeout_s, clock):
-            yield
+        return _locked(self.path, self._make, busy, timeout_s, clock)
 
     def fleet(self, fleet_key: str) -> FleetDirectory:
         if not fleet_key or set(fleet_key) - _HEX:
@@ -245,8 +242,9 @@ class RunRoot:
 
     def fleets(self) -> tuple[FleetDirectory, ...]:
         """All fleets that have a directory, sorted by key."""
-        names = machine.directories(self.path)
-        return tuple(self.fleet(name) for name in names if not set(name) - _HEX)
+        return tuple(
+            FleetDirectory(path) for path in _directories(self.path) if not set(path.name) - _HEX
+        )
 
 
 def default_run_root() -> Path:
@@ -259,14 +257,18 @@ def default_run_root() -> Path:
 
 @contextlib.contextmanager
 def _locked(
-    try_lock: Callable[[], int | None],
-    busy: str,
-    timeout_s: float,
-    clock: Clock,
+    path: Path, make: Callable[[], None], busy: str, timeout_s: float, clock: Clock
 ) -> Iterator[None]:
-    """Hold a lock. Raises DirectoryBusy, with the text `busy`, after the timeout."""
+    """Hold the lock of a directory, which `make` makes or misses before each attempt.
+
+    Raises DirectoryBusy, with the text `busy`, after the timeout.
+    """
     deadline = clock.monotonic() + timeout_s
-    while (lock := try_lock()) is None:
+    while True:
+        make()
+        lock = _try_lock(path)
+        if lock is not None:
+            break
         if clock.monotonic() >= deadline:
             raise DirectoryBusy(busy)
         clock.sleep(_POLL_S)
@@ -276,10 +278,52 @@ def _locked(
         os.close(lock)
 
 
-def _parse(text: str | None) -> dict[str, Any] | None:
-    """A JSON object; None for a missing or incomplete file."""
+def _try_lock(path: Path) -> int | None:
+    """Lock a directory until the result is closed; None if it is taken or gone."""
     try:
-        document = json.loads(text or "")
-    except ValueError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # If a teardown has removed the directory, this lock is on the deleted one.
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _directories(path: Path) -> list[Path]:
+    """The directories in a directory, which may be missing, sorted."""
+    try:
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, with mode 0600, atomically."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.rename(path)
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if it is missing or incomplete."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def _remove(path: Path) -> None:
+    """Delete a directory, which may be missing."""
+    # An ending gateway deletes its own files concurrently.
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,25 +1,73 @@
-"""Removes fleets of processes, in a teardown or a sweep."""
+"""Ends gateway processes, and removes fleets in a teardown or a sweep."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from skyplane_orchestration.errors import TeardownIncomplete
+from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.errors import FleetLost, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.control_sessions import is_living
+from skyplane_orchestration.provision.control_sessions import SessionFactory, is_living
+from skyplane_orchestration.provision.local import this_machine
+from skyplane_orchestration.provision.local.machine import GatewayProcess
+from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
     FleetDirectory,
     FleetMeta,
-    GatewayProcess,
 )
-from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.local.this_machine import machine_of
 from skyplane_orchestration.provision.provisioner import AuthorityOf
 
 log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """How the gateways of a provisioner run.
+
+    Args:
+        connect: opens a control session.
+    """
+
+    connect: SessionFactory
+    clock: Clock
+    options: LocalOptions
+
+    def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> str:
+        """End the processes that `find` returns, with SIGTERM, then SIGKILL.
+
+        Each poll calls `find`, so that forked processes are ended too.
+
+        Returns nodes and process ids of those that still run, for messages.
+        """
+        signalled: set[tuple[GatewayProcess, int]] = set()
+        kill_at_s = self.clock.monotonic() + self.options.term_grace_s
+        while running := tuple(find()):
+            now_s = self.clock.monotonic()
+            if now_s >= kill_at_s + self.options.kill_grace_s:
+                break
+            number = signal.SIGTERM if now_s < kill_at_s else signal.SIGKILL
+            for process in running:
+                if (process, number) not in signalled:
+                    process.send(number)
+                    signalled.add((process, number))
+            self.clock.sleep(_POLL_S)
+        return ", ".join(f"{process.node} (pid {process.pid})" for process in running)
+
+    def stop_fleet(self, directory: FleetDirectory) -> None:
+        """End all gateways of a fleet. Raises TeardownIncomplete."""
+        if remaining := self.stop(directory.processes):
+            raise TeardownIncomplete(
+                f"gateways of fleet {directory.key} still run: {remaining};"
+                " end them by hand or run teardown again"
+            )
 
 
 def remove_fleet(runner: Runner, directory: FleetDirectory) -> tuple[str, ...]:
@@ -27,7 +75,7 @@ def remove_fleet(runner: Runner, directory: FleetDirectory) -> tuple[str, ...]:
 
     Raises TeardownIncomplete.
     """
-    stopped = {process.node for process in directory.processes()}
+    stopped = directory.nodes()
     runner.stop_fleet(directory)
     try:
         directory.remove()
@@ -38,7 +86,7 @@ def remove_fleet(runner: Runner, directory: FleetDirectory) -> tuple[str, ...]:
         ) from error
     if stopped:
         log.info("fleet %s: %s ended", directory.key, counted(len(stopped), "gateway"))
-    return tuple(sorted(stopped))
+    return stopped
 
 
 def sweep_fleets(
@@ -46,15 +94,11 @@ def sweep_fleets(
     fleets: Iterable[FleetDirectory],
     deployment: str,
     *,
-    host: str,
     dry_run: bool,
     older_than_s: float | None,
     authority_of: AuthorityOf | None,
 ) -> SweepReport:
-    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`.
-
-    `host`: the name of this machine.
-    """
+    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`."""
     orphans: list[SweptFleet] = []
     kept: list[str] = []
     for directory in fleets:
@@ -63,7 +107,7 @@ def sweep_fleets(
                 meta = directory.read_meta()
                 if meta is not None and meta.deployment != deployment:
                     continue
-                reason = _orphan_reason(runner, directory, meta, host, older_than_s, authority_of)
+                reason = _orphan_reason(runner, directory, meta, older_than_s, authority_of)
                 if reason:
                     orphans.append(_sweep_one(runner, directory, reason, dry_run=dry_run))
                 else:
@@ -72,7 +116,7 @@ def sweep_fleets(
             meta = directory.read_meta()
             if meta is None or meta.deployment == deployment:
                 kept.append(directory.key)
-        except FileNotFoundError:
+        except FleetLost:
             continue  # Another process has torn it down.
     return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
 
@@ -81,21 +125,20 @@ def _orphan_reason(
     runner: Runner,
     directory: FleetDirectory,
     meta: FleetMeta | None,
-    host: str,
     older_than_s: float | None,
     authority_of: AuthorityOf | None,
 ) -> str:
     """Why the fleet is abandoned; empty if it may be in use."""
-    running = directory.processes()
+    running = directory.nodes()
     if meta is None:
         # The process that made the directory has ended before it wrote the record.
         return "" if running else "left without a record"
     now_s = runner.clock.wall()
     if now_s >= meta.hard_end_unix_s and not is_living(
-        directory.key, _addresses(running), authority_of, runner.connect
+        directory.key, _addresses(directory, running), authority_of, runner.connect
     ):
         return "past its hard end"
-    if machine_of(meta.host) != host:
+    if not this_machine.is_here(meta.host):
         return ""  # The directory is shared, and the gateways run on another machine.
     if not running:
         return "none of its gateways is alive"
@@ -105,8 +148,10 @@ def _orphan_reason(
     return ""
 
 
-def _addresses(running: Iterable[GatewayProcess]) -> Iterator[tuple[str, tuple[str, int]]]:
-    for files in {process.files: None for process in running}:
+def _addresses(
+    directory: FleetDirectory, nodes: Iterable[str]
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    for files in map(directory.gateway, nodes):
         config, ports = files.read_config(), files.read_ports()
         if config is not None and ports is not None:
             yield files.node, (config.control_host, ports[0])
@@ -115,11 +160,10 @@ def _addresses(running: Iterable[GatewayProcess]) -> Iterator[tuple[str, tuple[s
 def _sweep_one(
     runner: Runner, directory: FleetDirectory, reason: str, *, dry_run: bool
 ) -> SweptFleet:
-    gateways = {process.node for process in directory.processes()}
-    failure = ""
+    gateways, failure = directory.nodes(), ""
     if not dry_run:
         try:
             remove_fleet(runner, directory)
         except TeardownIncomplete as error:
             failure = str(error)
-    return SweptFleet(directory.key, reason, tuple(sorted(gateways)), failure)
+    return SweptFleet(directory.key, reason, gateways, failure)

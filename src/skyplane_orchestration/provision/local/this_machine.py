@@ -14,20 +14,19 @@ def host_identity() -> str:
     return f"{socket.gethostname()}/{boot_id}"
 
 
-def machine_of(host: str) -> str:
-    """The host name of a host identity."""
-    return host.rpartition("/")[0]
+def is_here(host: str) -> bool:
+    """Whether a host identity is that of this machine, in any boot."""
+    return host.rpartition("/")[0] == host_identity().rpartition("/")[0]
 
 
 def require_this_host(host: str, fleet_key: str) -> None:
     """Raise ForeignHost for a fleet of another machine or another boot."""
     here = host_identity()
     if host != here:
+        there, here = ("{0} (boot {2})".format(*one.rpartition("/")) for one in (host, here))
         raise ForeignHost(
-            f"fleet {fleet_key} runs as processes on {machine_of(host)} (boot"
-            f" {host.rpartition('/')[2]}), and this is {machine_of(here)} (boot"
-            f" {here.rpartition('/')[2]}); with a local fleet, provision, transfer and"
-            " teardown must run on one host: use the one-task form"
+            f"fleet {fleet_key} runs as processes on {there}, and this is {here}; with a local"
+            " fleet, provision, transfer and teardown must run on one host: use the one-task form"
             " `SkyplaneTransferOperator(fleet=None)` or `skyplane-orch cp`, which"
             " provisions, transfers and tears down in one task"
         )
