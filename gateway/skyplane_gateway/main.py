@@ -91,10 +91,7 @@ def main(arguments: list[str]) -> int:
         "--fleet", required=True, help="fleet key, by which the orchestrator finds this process"
     )
     parser.add_argument("--detach", action="store_true", help="run on in the background")
-    parser.add_argument("--log-file", type=Path, help="file for all output, which is appended")
     options = parser.parse_args(arguments)
-    if options.log_file is not None:
-        _send_output_to(options.log_file)
     try:
         config = read_config(options.config, options.fleet)
     except SkyplaneError as error:
@@ -112,14 +109,6 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(serve(config))
     return 0
-
-
-def _send_output_to(path: Path) -> None:
-    """Append all output of this process to a private file, that of a crash included."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for standard in (sys.stdout, sys.stderr):
-        os.dup2(descriptor, standard.fileno())
-    os.close(descriptor)
 
 
 def _set_limits() -> None:

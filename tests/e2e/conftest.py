@@ -40,6 +40,7 @@ from skyplane_orchestration.model.plan import (
     PlanPath,
     TransferPlan,
 )
+from skyplane_orchestration.provision.in_process.small_jobs import SmallJobsProvisioner
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.security.authority import FleetSecret
@@ -288,6 +289,11 @@ class ClientKit:
 
     def provisioner(self, **options: Any) -> LocalProvisioner:
         return LocalProvisioner(LocalOptions(run_root=self.home.run_root, **options))
+
+    def inside(self) -> SmallJobsProvisioner:
+        """One whose gateways run inside this process."""
+        outside = self.provisioner()
+        return SmallJobsProvisioner(outside, outside.root, "never", is_small=lambda _: True)
 
     def client(self, run: str = "run", **more: Any) -> Client:
         """Every call is a worker of its own; the same run has the same fleets."""

@@ -1,6 +1,6 @@
 """Every kind of store to every other, direct and through a relay, by real gateways.
 
-The gateways run inside the test's process (`InProcessProvisioner`): the same code, over TCP.
+The gateways run inside the test's process (`SmallJobsProvisioner`): the same code, over TCP.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.planner.pricing.plan_cost import REQUESTS_PER_PRICE, request_usd
-from skyplane_orchestration.provision.in_process import InProcessProvisioner
-from skyplane_orchestration.provision.local.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -100,7 +98,7 @@ def test_any_store_to_any_other(
         limits=Limits(chunk_mib=5),
         encrypt="always" if relays else "auto",
     )
-    client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
+    client = kit.client(provisioner=kit.inside())
     plan = kit.relayed() if relays else kit.plan((kit.SOURCE, kit.SINK))
     result = client.run(job, plan=plan)
     assert (result.copied, result.failed) == (len(OBJECTS), 0)
@@ -150,7 +148,7 @@ def test_small_objects_take_as_many_requests_as_estimated(
         keys = [f"{prefix}{number:05}" for number in range(objects)]
         list(pool.map(lambda key: store.put(key, key.encode()), keys))
     store.close()
-    client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
+    client = kit.client(provisioner=kit.inside())
     trusted = {} if kind == "gcs" else {"checksum": "trusted"}
     with running(place.endpoint) as near, running(place.endpoint) as far:
         job = TransferJob(

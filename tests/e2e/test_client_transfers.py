@@ -15,8 +15,6 @@ from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.provision.in_process import InProcessProvisioner
-from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.transfer.progress_log import ProgressMeter
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
@@ -178,10 +176,7 @@ def test_the_progress_grows_while_the_first_chunk_is_on_its_way(
     kit: ClientKit, tmp_path: Path, place: str
 ) -> None:
     """An object of one chunk has no receipt before its end."""
-    if place == "inside":
-        client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
-    else:
-        client = kit.client()
+    client = kit.client(provisioner=kit.inside()) if place == "inside" else kit.client()
     write_tree(tmp_path / "source", {"large": os.urandom(8 * MIB)})
     job = TransferJob(
         Location(f"{tmp_path}/source/"), Location(f"{tmp_path}/to/"), bwlimit="5M", volume_gb=0.008

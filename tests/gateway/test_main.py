@@ -89,23 +89,6 @@ def test_from_the_outside_there_is_no_traceback(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_all_output_goes_to_the_log_file(tmp_path: Path) -> None:
-    log = tmp_path / "gateway.log"
-    log.write_text("what the launcher said\n")
-    command = [sys.executable, "-m", "skyplane_gateway", "--config", str(tmp_path / "x")]
-    ended = subprocess.run(
-        [*command, "--fleet", KEY, "--log-file", str(log)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "")
-    first, second = log.read_text().splitlines()
-    assert first == "what the launcher said"
-    assert second.startswith("skyplane-gateway: cannot read")
-
-
 def config_in(directory: Path) -> GatewayConfig:
     directory.mkdir(parents=True)
     return GatewayConfig.from_dict(document(directory))

@@ -15,7 +15,7 @@ from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provider_info import CONNECTION_FIELDS
-from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
+from skyplane_orchestration.provision.in_process.small_jobs import SmallJobsProvisioner
 from skyplane_orchestration.provision.ssh import SshProvisioner
 
 SECRET = "0123456789abcdef" * 4

@@ -23,10 +23,7 @@ def main() -> None:
         parser.add_argument(f"--{fault}", action="append", default=[])
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--fleet", required=True)
-    # A process detaches itself, and a container's own process writes its log itself.
-    manner = parser.add_mutually_exclusive_group(required=True)
-    manner.add_argument("--detach", action="store_true")
-    manner.add_argument("--log-file", type=Path)
+    parser.add_argument("--detach", action="store_true")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
     node = config["node"]

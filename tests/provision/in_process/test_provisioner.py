@@ -15,13 +15,10 @@ import pytest
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control_server.open_gateway import OpenGateway
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
-from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
+from skyplane_orchestration.model.fleet import IN_PROCESS, GatewayPlace
 from skyplane_orchestration.model.plan import InstanceGroup
-from skyplane_orchestration.provision.in_process import (
-    InProcessProvisioner,
-    SmallJobsProvisioner,
-)
 from skyplane_orchestration.provision.in_process.small_jobs import (
+    SmallJobsProvisioner,
     is_small_beside_clouds,
     is_small_on_this_machine,
 )
@@ -43,9 +40,14 @@ def root(tmp_path: Path) -> RunRoot:
     return RunRoot(tmp_path / "run")
 
 
+def made_of(root: RunRoot, place: GatewayPlace = "never") -> SmallJobsProvisioner:
+    outside = LocalProvisioner(LocalOptions(run_root=root.path))
+    return SmallJobsProvisioner(outside, root, place, is_small=is_small_on_this_machine)
+
+
 @pytest.fixture
-def provisioner(root: RunRoot) -> Iterator[InProcessProvisioner]:
-    made = InProcessProvisioner(root)
+def provisioner(root: RunRoot) -> Iterator[SmallJobsProvisioner]:
+    made = made_of(root)
     yield made
     made.destroy(KEY)
 
@@ -66,7 +68,7 @@ def threads() -> set[str]:
 
 
 def test_one_gateway_for_each_region_answers_and_is_connected(
-    provisioner: InProcessProvisioner, spec: FleetSpec
+    provisioner: SmallJobsProvisioner, spec: FleetSpec
 ) -> None:
     fleet = provisioner.ensure(spec, AUTHORITY)
     assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{B}/0", f"{C}/0"]
@@ -82,7 +84,7 @@ def test_one_gateway_for_each_region_answers_and_is_connected(
 
 
 def test_destroy_leaves_neither_thread_nor_file_nor_record(
-    provisioner: InProcessProvisioner, root: RunRoot, spec: FleetSpec
+    provisioner: SmallJobsProvisioner, root: RunRoot, spec: FleetSpec
 ) -> None:
     provisioner.ensure(spec, AUTHORITY)
     assert provisioner.destroy(KEY) == (f"{A}/0", f"{B}/0", f"{C}/0")
@@ -93,14 +95,14 @@ def test_destroy_leaves_neither_thread_nor_file_nor_record(
 
 
 def test_a_fleet_that_must_exist_is_not_brought_up(
-    provisioner: InProcessProvisioner, spec: FleetSpec
+    provisioner: SmallJobsProvisioner, spec: FleetSpec
 ) -> None:
     with pytest.raises(FleetLost):
         provisioner.ensure(replace(spec, must_exist=True), AUTHORITY)
 
 
 def test_a_fleet_whose_leases_have_expired_is_brought_up_again(
-    provisioner: InProcessProvisioner, spec: FleetSpec
+    provisioner: SmallJobsProvisioner, spec: FleetSpec
 ) -> None:
     first = provisioner.ensure(replace(spec, times=FleetTimes(start_within_s=0.01)), AUTHORITY)
     provisioner._running[KEY].thread._thread.join()
@@ -112,10 +114,10 @@ def test_a_fleet_whose_leases_have_expired_is_brought_up_again(
 
 
 def test_another_process_can_neither_share_the_fleet_nor_sweep_it(
-    provisioner: InProcessProvisioner, root: RunRoot, spec: FleetSpec
+    provisioner: SmallJobsProvisioner, root: RunRoot, spec: FleetSpec
 ) -> None:
     fleet = provisioner.ensure(spec, AUTHORITY)
-    other = InProcessProvisioner(root)
+    other = made_of(root)
     with pytest.raises(ForeignHost, match="--gateways always"):
         other.check_host(fleet)
     with pytest.raises(ProvisionFailed, match="another process is working on fleet"):
@@ -126,7 +128,7 @@ def test_another_process_can_neither_share_the_fleet_nor_sweep_it(
 
 
 def test_a_sweep_removes_what_a_killed_process_left(root: RunRoot, spec: FleetSpec) -> None:
-    killed = InProcessProvisioner(root)
+    killed = made_of(root)
     killed.ensure(spec, AUTHORITY)
     # The kernel releases the lock of a killed process; its files stay.
     left = root.path.with_name("left")
@@ -138,13 +140,13 @@ def test_a_sweep_removes_what_a_killed_process_left(root: RunRoot, spec: FleetSp
 
 
 def test_a_gateway_that_cannot_listen_leaves_nothing(
-    provisioner: InProcessProvisioner,
+    provisioner: SmallJobsProvisioner,
     root: RunRoot,
     spec: FleetSpec,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # An address of documentation (RFC 5737), which no machine has.
-    module = "skyplane_orchestration.provision.in_process.provisioner"
+    module = "skyplane_orchestration.provision.in_process.small_jobs"
     monkeypatch.setattr(f"{module}.loopback_address", lambda _: "203.0.113.1")
     with pytest.raises(ProvisionFailed, match="did not start"):
         provisioner.ensure(spec, AUTHORITY)
@@ -152,7 +154,7 @@ def test_a_gateway_that_cannot_listen_leaves_nothing(
 
 
 def test_an_error_after_the_start_is_logged(
-    provisioner: InProcessProvisioner,
+    provisioner: SmallJobsProvisioner,
     spec: FleetSpec,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -186,24 +188,21 @@ def test_what_is_over_before_instances_boot_is_small_beside_clouds(spec: FleetSp
 
 
 @pytest.mark.parametrize(
-    ("place", "volume_gb", "wanted"),
+    ("place", "volume_gb", "is_outside"),
     [
-        ("auto", 0.064, IN_PROCESS),
-        ("auto", 0.065, LOCAL),
-        ("auto", None, LOCAL),
-        ("never", 100.0, IN_PROCESS),
-        ("always", 0.001, LOCAL),
+        ("auto", 0.064, False),
+        ("auto", 0.065, True),
+        ("auto", None, True),
+        ("never", 100.0, False),
+        ("always", 0.001, True),
     ],
 )
 def test_small_jobs_need_no_processes(
-    root: RunRoot, spec: FleetSpec, place: str, volume_gb: float | None, wanted: str
+    root: RunRoot,
+    spec: FleetSpec,
+    place: GatewayPlace,
+    volume_gb: float | None,
+    is_outside: bool,
 ) -> None:
-    outside = LocalProvisioner(LocalOptions(run_root=root.path))
-    chooser = SmallJobsProvisioner(
-        outside,
-        root,
-        place,  # type: ignore[arg-type]
-        is_small=is_small_on_this_machine,
-    )
-    chosen = chooser._chosen(replace(spec, plan=replace(spec.plan, volume_gb=volume_gb)))
-    assert chosen.name == wanted
+    plan = replace(spec.plan, volume_gb=volume_gb)
+    assert made_of(root, place)._is_outside(replace(spec, plan=plan)) == is_outside

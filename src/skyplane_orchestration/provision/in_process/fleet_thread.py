@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.config import GatewayConfig, Route, Topology
+from skyplane_gateway.config import GatewayConfig, Route
 from skyplane_gateway.control_server.open_gateway import OpenGateway, open_in_memory
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
+from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.provision.connect import topology_of
 
 log = logging.getLogger(__name__)
 
@@ -21,25 +22,21 @@ _CALL_THREADS: Final = 16
 _CONNECT_POLL_S: Final = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Where a gateway listens: control and data."""
-
-    control: tuple[str, int]
-    data: tuple[str, int]
-
-
 class FleetThread:
-    """Runs gateways until `stop`, or until the lease of each has expired."""
+    """Runs gateways until `stop`, or until the lease of each has expired.
 
-    def __init__(self, configs: Sequence[GatewayConfig], routes: tuple[Route, ...]) -> None:
+    Args:
+        configs: region tag -> the configuration of its gateway.
+    """
+
+    def __init__(self, configs: Mapping[str, GatewayConfig], routes: tuple[Route, ...]) -> None:
         self._configs = configs
         self._routes = routes
         self._loop = asyncio.new_event_loop()
         self._gateways: list[OpenGateway] = []
         self._ready = threading.Event()
         self._error: Exception | None = None
-        self.ports: dict[str, Ports] = {}
+        self.handles: dict[str, GatewayHandle] = {}
         # A daemon: the interpreter must be able to end while a store does not respond.
         self._thread = threading.Thread(target=self._run, name="gateways", daemon=True)
 
@@ -88,12 +85,12 @@ class FleetThread:
 
     async def _serve(self) -> None:
         try:
-            for config in self._configs:
+            for region, config in self._configs.items():
                 gateway = await open_in_memory(config)
                 self._gateways.append(gateway)
-                self.ports[config.node] = Ports(
-                    gateway.control,
-                    (config.data_host, gateway.data_port),
+                data = config.data_host, gateway.data_port
+                self.handles[config.node] = GatewayHandle(
+                    config.node, region, gateway.control, data, fingerprint=""
                 )
             await self._connect()
             self._ready.set()
@@ -104,11 +101,7 @@ class FleetThread:
             await asyncio.gather(*(gateway.close() for gateway in self._gateways))
 
     async def _connect(self) -> None:
-        topology = Topology(
-            self._routes,
-            {node: ports.data for node, ports in self.ports.items()},
-            {node: ports.control for node, ports in self.ports.items()},
-        )
+        topology = topology_of(self._routes, self.handles)
         for gateway in self._gateways:
             gateway.service.apply_topology(topology)
         routers = [gateway.service.router for gateway in self._gateways]
