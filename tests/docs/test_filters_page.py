@@ -15,7 +15,7 @@ from tests.docs.pages import Page
 from tests.faults.go_programs import Unavailable
 from tests.faults.tools import RCLONE
 
-from skyplane_gateway.selection import SelectionRule
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.job_from_options import job_from
 from skyplane_orchestration.cli.option_parser import Parser

@@ -17,7 +17,10 @@ from tests.e2e.pairs import MIB, Pair, Run, runner
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.selection import Ends, Lister, SelectionRule, select
+from skyplane_gateway.selection.candidates import Lister
+from skyplane_gateway.selection.difference import Ends
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.selector import select
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.storage.open import asker_of

@@ -16,7 +16,7 @@ import skyplane_gateway
 import skyplane_orchestration
 from skyplane_gateway.common.job_options import JobOptions
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.selection import SelectionRule
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.dagster import JobArguments
 from skyplane_orchestration.dagster.components import TransferModel

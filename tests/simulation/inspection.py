@@ -17,7 +17,7 @@ from tests.simulation.rules import shown
 from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store, Terminate
 
 from skyplane_gateway.common.errors import JournalUnreadable
-from skyplane_gateway.selection import KEEPING_RULES
+from skyplane_gateway.selection.selection_rule import KEEPING_RULES
 
 if TYPE_CHECKING:
     from tests.simulation.run import Scene

@@ -15,7 +15,8 @@ from tests.memory_store import MemoryStore, create_bucket
 
 from skyplane_gateway.common.checksum import crc32c as checksum
 from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
-from skyplane_gateway.selection import SelectionRule, select
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.selector import select
 from skyplane_gateway.stores import escape_name
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.client import Client

@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.object_filter import Bounds
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import Lister, SelectionRule
+from skyplane_gateway.selection.candidates import Lister
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_orchestration.storage.extra_objects import ExtraObjects
 
 names = st.lists(st.text("ab/.", min_size=1, max_size=4), max_size=9, unique=True)

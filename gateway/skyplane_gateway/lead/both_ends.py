@@ -8,13 +8,8 @@ from typing import Final
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.selection import (
-    ComparisonAnswer,
-    ComparisonQuestion,
-    Ends,
-    answers_in_order,
-    of_kind,
-)
+from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
+from skyplane_gateway.selection.questions import ComparisonQuestion, answers_in_order, of_kind
 from skyplane_gateway.stores import ahead_s_of, head_all, uses_md5, with_crc32c
 
 #: Objects per page when a sink lists the destination.

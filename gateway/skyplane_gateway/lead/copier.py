@@ -20,7 +20,7 @@ from skyplane_gateway.lead.multipart import (
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 
 log = logging.getLogger(__name__)

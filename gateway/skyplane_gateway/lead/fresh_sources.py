@@ -11,7 +11,8 @@ from typing import Final
 
 from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.selection import MARGIN_S, Selection
+from skyplane_gateway.selection.difference import MARGIN_S
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.stores import ahead_s_of, head_all
 
 #: Age of a read from which the source is asked again. The rest of the margin is for the commit.

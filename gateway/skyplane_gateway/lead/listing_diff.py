@@ -6,83 +6,49 @@ Both are read in steps, so that memory does not grow with the number of objects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
-from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.lead.object_report import Counters
-from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.selection import (
+from skyplane_gateway.lead.both_ends import BothEnds
+from skyplane_gateway.lead.context import TransferContext
+from skyplane_gateway.selection.candidates import (
     Candidate,
-    ComparisonAnswer,
-    ComparisonQuestion,
-    Ends,
-    EscapeName,
-    KeyCheck,
     Pair,
-    PatternUse,
-    Selection,
-    SelectionRule,
-    decide,
     destination_listing_prefix,
-    is_reserved,
     list_candidates,
-    open_questions,
-    with_answers,
 )
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.questions import open_questions, with_answers
+from skyplane_gateway.selection.selection_rule import SelectionRule, is_reserved
+from skyplane_gateway.selection.selector import Selection, decide
+from skyplane_gateway.stores import check_destination_key, escape_name
 
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
-
-#: A page of the destination: (prefix, key to start after) -> (objects in order, more follow).
-FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
-#: As `selection.Ask`.
-Ask = Callable[[Sequence[ComparisonQuestion]], Awaitable[list[ComparisonAnswer]]]
 
 
 class ListingDiff:
     """Selects what to do with every object of the source.
 
-    Args:
-        source: listed in threads.
-        fetch_page: a page of the destination.
-        counters: counts listed and reserved keys; reserved ones are left out.
-        kept: see `TransferSpec.kept`.
-        ask: answers questions that the listings leave.
-        ends: see `select`.
-        publish_last: patterns of keys that are copied last.
+    Counts listed and reserved keys in the report; reserved ones are left out.
     """
 
-    def __init__(
-        self,
-        rule: SelectionRule,
-        *,
-        source: SourceStore,
-        fetch_page: FetchPage,
-        check_key: KeyCheck,
-        escape_name: EscapeName | None = None,
-        counters: Counters,
-        kept: KeptProperties,
-        ask: Ask,
-        ends: Callable[[], Ends] = Ends,
-        publish_last: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, context: TransferContext, rule: SelectionRule, ends: BothEnds) -> None:
         self._rule = rule
-        self._source = source
-        self._fetch_page = fetch_page
-        self._check_key = check_key
-        self._escape_name = escape_name
-        self._counters = counters
-        self._kept = kept
-        self._ask = ask
         self._ends = ends
-        self._patterns = PatternUse(rule, publish_last)
+        self._source = context.source
+        self._kept = context.spec.kept
+        self._counters = context.report.counters
+        self._kind = context.spec.destination.kind
+        self._patterns = PatternUse(rule, context.spec.publish_last)
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
-        found = list_candidates(self._rule, self._counted, self._escape_name)
+        found = list_candidates(self._rule, self._counted, partial(escape_name, self._kind))
+        check_key = partial(check_destination_key, self._kind)
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
         while True:
@@ -91,18 +57,18 @@ class ListingDiff:
             for one in step:
                 if one.is_escaped:
                     # Not in the order of the listing, so it is looked up alone.
-                    alone = await _Pages(one.key, self._fetch_page).at(one.key)
+                    alone = await _Pages(one.key, self._ends).at(one.key)
                     pairs.append((one, alone))
                     continue
                 if there is None:
                     prefix = destination_listing_prefix(self._rule, one.key)
-                    there = _Pages(prefix, self._fetch_page)
+                    there = _Pages(prefix, self._ends)
                 pairs.append((one, await there.at(one.key)))
-            ends = self._ends()
+            ends = self._ends.ends()
             if asked := open_questions(self._rule, pairs, ends):
-                pairs = with_answers(pairs, asked, await self._ask(asked))
+                pairs = with_answers(pairs, asked, await self._ends.ask(asked))
             for one, at in pairs:
-                yield decide(self._rule, one, at, self._check_key, ends)
+                yield decide(self._rule, one, at, check_key, ends)
             if len(step) < _STEP_OBJECTS:
                 self._counters.unmatched_patterns = self._patterns.unmatched()
                 return
@@ -123,9 +89,9 @@ def _next_step(found: Iterator[Candidate]) -> list[Candidate]:
 class _Pages:
     """A position in the destination's listing that only moves forward."""
 
-    def __init__(self, prefix: str, fetch: FetchPage) -> None:
+    def __init__(self, prefix: str, ends: BothEnds) -> None:
         self._prefix = prefix
-        self._fetch = fetch
+        self._ends = ends
         self._rows: deque[ObjectInfo] = deque()
         self._last: str | None = None
         self._has_more = True
@@ -139,7 +105,7 @@ class _Pages:
                 return self._rows[0] if self._rows[0].key == key else None
             if not self._has_more:
                 return None
-            page, self._has_more = await self._fetch(self._prefix, self._last)
+            page, self._has_more = await self._ends.fetch_page(self._prefix, self._last)
             self._rows.extend(page)
             if page:
                 self._last = page[-1].key

@@ -24,7 +24,8 @@ from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
-from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.selection.metadata_check import require_carried
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.stores.content_types import lost_attributes
 from skyplane_gateway.stores.copy_source import CopySource

@@ -12,7 +12,8 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.selection import Selection, SourceDigest
+from skyplane_gateway.selection.selector import Selection
+from skyplane_gateway.selection.source_digest import SourceDigest
 
 ObjectState = Literal["copied", "skipped", "failed"]
 

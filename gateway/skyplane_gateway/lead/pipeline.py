@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, closing
-from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.common.errors import NotFound, StoreError
@@ -19,13 +18,10 @@ from skyplane_gateway.lead.publish_last import DeferredObjects
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
 from skyplane_gateway.protocol.limits import MAX_ENTRIES
-from skyplane_gateway.selection import (
-    Selection,
-    SelectionRule,
-    is_published_last,
-    metadata_not_carried,
-)
-from skyplane_gateway.stores import check_destination_key, escape_name
+from skyplane_gateway.selection.metadata_check import metadata_not_carried
+from skyplane_gateway.selection.publish_order import is_published_last
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.selector import Selection
 
 #: Large objects and batches in flight: enough to fill every window, and few enough that a
 #: listing of millions waits in the store and not in memory.
@@ -66,19 +62,8 @@ class Pipeline:
         )
         self._copier = Copier(context, journal, multipart, self._recorder)
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
-        ends = BothEnds(context)
-        self._diff = ListingDiff(
-            SelectionRule.of(spec, began_unix_s),
-            source=context.source,
-            fetch_page=ends.fetch_page,
-            check_key=partial(check_destination_key, spec.destination.kind),
-            escape_name=partial(escape_name, spec.destination.kind),
-            counters=self._counters,
-            kept=spec.kept,
-            ask=ends.ask,
-            ends=ends.ends,
-            publish_last=spec.publish_last,
-        )
+        rule = SelectionRule.of(spec, began_unix_s)
+        self._diff = ListingDiff(context, rule, BothEnds(context))
 
     async def run(self) -> None:
         """Copy everything: ordinary objects first, then the objects that announce them."""

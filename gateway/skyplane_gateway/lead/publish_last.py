@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.schema import decode, encode
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 
 _IN_MEMORY_BYTES: Final = 1 << 20
 

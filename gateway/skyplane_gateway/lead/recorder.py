@@ -11,7 +11,8 @@ from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.selection import MARGIN_S, Selection
+from skyplane_gateway.selection.difference import MARGIN_S
+from skyplane_gateway.selection.selector import Selection
 
 #: Longest reason of a failure in a row; a row stays far shorter than a page.
 _REASON_CHARACTERS: Final = 2000

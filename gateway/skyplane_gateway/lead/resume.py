@@ -19,7 +19,7 @@ from skyplane_gateway.journal.earlier_epochs import CallSink, EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.resume_rules import Decision, EarlierJournal, keep_parts
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.stores.readback import has_attributes
 
 log = logging.getLogger(__name__)

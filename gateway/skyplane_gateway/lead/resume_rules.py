@@ -16,7 +16,9 @@ from skyplane_gateway.common.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.common.objects import ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
-from skyplane_gateway.selection import KEEPING_RULES, MARGIN_S, Selection
+from skyplane_gateway.selection.difference import MARGIN_S
+from skyplane_gateway.selection.selection_rule import KEEPING_RULES
+from skyplane_gateway.selection.selector import Selection
 
 _REFUSED: Final = AlreadyExists.code
 

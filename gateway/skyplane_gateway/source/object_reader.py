@@ -15,7 +15,7 @@ from skyplane_gateway.common.kept_properties import holdable_tags, in_headers, w
 from skyplane_gateway.common.objects import MIB, ObjectAttributes
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.protocol.chunk_manifest import ObjectEntry, PartEntry
-from skyplane_gateway.selection import require_carried
+from skyplane_gateway.selection.metadata_check import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, ReadNotes
 from skyplane_gateway.stores.async_requests import WholeObject

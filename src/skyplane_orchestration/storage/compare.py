@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.schema import encode
-from skyplane_gateway.selection import PatternUse
+from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.stores import check_destination_key, escape_name, head_all
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (

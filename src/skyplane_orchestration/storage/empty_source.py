@@ -11,7 +11,8 @@ from skyplane_gateway.common.job_options import RECURSIVELY
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import with_fields
-from skyplane_gateway.selection import Lister, folder_of, glob_advice
+from skyplane_gateway.selection.candidates import Lister, glob_advice
+from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.stores import ObjectStore
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound, StoreError
 from skyplane_orchestration.model.job import TransferJob

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from skyplane_gateway.common.objects import PROJECT_FOLDER, ObjectInfo
-from skyplane_gateway.selection import Lister, SelectionRule, folder_of
+from skyplane_gateway.selection.candidates import Lister
+from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.selection.selection_rule import SelectionRule
 
 #: After the last name.
 _END: Final = (None, "")

@@ -13,15 +13,9 @@ from skyplane_gateway.common.job_options import rules_of
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
-from skyplane_gateway.selection import (
-    Ask,
-    ComparisonAnswer,
-    ComparisonQuestion,
-    Ends,
-    SelectionRule,
-    answers_in_order,
-    of_kind,
-)
+from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
+from skyplane_gateway.selection.questions import Ask, ComparisonQuestion, answers_in_order, of_kind
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,

@@ -7,15 +7,10 @@ from dataclasses import dataclass, replace
 
 from skyplane_gateway.common.object_filter import UNBOUNDED
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import (
-    EscapeName,
-    KeyCheck,
-    Lister,
-    SelectionRule,
-    folder_of,
-    is_reserved,
-    list_candidates,
-)
+from skyplane_gateway.selection.candidates import EscapeName, Lister, list_candidates
+from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.selection.selection_rule import SelectionRule, is_reserved
+from skyplane_gateway.selection.selector import KeyCheck
 from skyplane_gateway.stores import unescape_name
 from skyplane_orchestration.errors import InvalidKey
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from skyplane_gateway.selection import PatternUse, SelectionRule
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyplane_gateway.selection import PatternUse, SelectionRule, SourceDigest, list_candidates
+from skyplane_gateway.selection.candidates import list_candidates
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.source_digest import SourceDigest
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister

@@ -13,13 +13,10 @@ from typing import Any, Final
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.selection import (
-    PatternUse,
-    Selection,
-    metadata_not_carried,
-    refuse_overlap,
-    select,
-)
+from skyplane_gateway.selection.metadata_check import metadata_not_carried
+from skyplane_gateway.selection.overlap import refuse_overlap
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.selector import Selection, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob

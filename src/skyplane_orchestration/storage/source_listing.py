@@ -8,7 +8,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import Lister
+from skyplane_gateway.selection.candidates import Lister
 from skyplane_gateway.stores import ListedRows, list_from
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.model.job import TransferJob

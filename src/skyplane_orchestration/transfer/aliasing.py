@@ -23,7 +23,8 @@ from skyplane_gateway.journal.document import (
     journal_key,
 )
 from skyplane_gateway.journal.orphans import LeftTransfer
-from skyplane_gateway.selection import map_key, refuse_overlap
+from skyplane_gateway.selection.key_mapping import map_key
+from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import PatternUse, folder_of
+from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,

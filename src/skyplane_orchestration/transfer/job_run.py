@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Unpack
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     LaunchRefused,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import is_published_last
+from skyplane_gateway.selection.publish_order import is_published_last
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,

@@ -13,17 +13,13 @@ from typing import Final
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import (
-    KEEPING_RULES,
-    ComparisonAnswer,
-    ComparisonQuestion,
-    Lister,
-    PatternUse,
-    Selection,
-    SourceDigest,
-    is_reserved,
-    select,
-)
+from skyplane_gateway.selection.candidates import Lister
+from skyplane_gateway.selection.difference import ComparisonAnswer
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.questions import ComparisonQuestion
+from skyplane_gateway.selection.selection_rule import KEEPING_RULES, is_reserved
+from skyplane_gateway.selection.selector import Selection, select
+from skyplane_gateway.selection.source_digest import SourceDigest
 from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import NotRestored, SkyplaneError

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import folder_of
+from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.stores import Asides
 from skyplane_orchestration.errors import StoreError
 from skyplane_orchestration.model.job import TransferJob

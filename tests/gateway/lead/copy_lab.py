@@ -35,7 +35,7 @@ from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 
 GONE: Final = GatewayUnreachable("127.0.0.1:1 does not answer")

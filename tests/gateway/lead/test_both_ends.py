@@ -23,7 +23,9 @@ from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.selection import ComparisonAnswer, ComparisonQuestion, Ends, Selection
+from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
+from skyplane_gateway.selection.questions import ComparisonQuestion
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.server_clock import ServerClock
 

@@ -16,7 +16,7 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.common.objects import IF_ABSENT, Precondition
-from skyplane_gateway.selection import MARGIN_S
+from skyplane_gateway.selection.difference import MARGIN_S
 from skyplane_gateway.source.chunk_orders import RangeOrder
 
 

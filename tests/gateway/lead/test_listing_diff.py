@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,11 +11,14 @@ from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.errors import NotFound, StoreUnavailable
 from skyplane_gateway.common.job_options import ConflictRule
-from skyplane_gateway.common.kept_properties import KeptProperties
-from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.object_report import Counters
-from skyplane_gateway.selection import EscapeName, Selection, SelectionRule, select
+from skyplane_gateway.selection.difference import Ends
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.selector import Selection, select
+from skyplane_gateway.stores import escape_name
 
 
 class Destination:
@@ -27,7 +32,15 @@ class Destination:
     def below(self, prefix: str) -> Iterator[ObjectInfo]:
         return (row for row in self.rows if row.key.startswith(prefix))
 
-    async def fetch(self, prefix: str, start_after: str | None) -> tuple[list[ObjectInfo], bool]:
+    def ends(self) -> Ends:
+        return Ends()
+
+    async def ask(self, asked: Any) -> Any:
+        raise AssertionError(f"the listings tell all of {asked}")
+
+    async def fetch_page(
+        self, prefix: str, start_after: str | None
+    ) -> tuple[list[ObjectInfo], bool]:
         self.pages += 1
         await asyncio.sleep(0)
         rows = [row for row in self.below(prefix) if row.key > (start_after or "")]
@@ -47,29 +60,33 @@ class FakeSource:
         return call(*arguments)
 
 
-async def no_answers(asked: Any) -> Any:
-    raise AssertionError(f"the listings tell all of {asked}")
-
-
-def listed(
+def diff_of(
     rule: SelectionRule,
     source: Callable[[str], Any],
     there: Destination,
-    escape_name: EscapeName | None = None,
-) -> list[Selection]:
-    listing = ListingDiff(
-        rule,
-        source=cast("Any", FakeSource(source)),
-        fetch_page=there.fetch,
-        check_key=lambda key, size_bytes: None,
-        escape_name=escape_name,
-        counters=Counters(),
-        kept=KeptProperties("memory", tags=False, storage_class=False),
-        ask=no_answers,
+    *,
+    kind: str = "memory",
+    counters: Counters | None = None,
+) -> ListingDiff:
+    spec = TransferSpec(
+        StoreSpec("memory", "a"),
+        StoreSpec(kind, "b/c"),
+        rule.source_prefix,
+        rule.destination_prefix,
     )
+    context: Any = SimpleNamespace(
+        spec=spec,
+        source=FakeSource(source),
+        report=SimpleNamespace(counters=counters or Counters()),
+    )
+    return ListingDiff(context, rule, cast("Any", there))
 
+
+def listed(
+    rule: SelectionRule, source: Callable[[str], Any], there: Destination, *, kind: str = "memory"
+) -> list[Selection]:
     async def collect() -> list[Selection]:
-        return [row async for row in listing.selections()]
+        return [row async for row in diff_of(rule, source, there, kind=kind).selections()]
 
     return asyncio.run(collect())
 
@@ -101,15 +118,8 @@ async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
     """A lead that lists millions of such keys makes progress, and its fleet must live on."""
     rows = [ObjectInfo(f"p/{number:04}", 1, "e", 0.0) for number in range(1000)]
     counters = Counters()
-    listing = ListingDiff(
-        SelectionRule("p/", "q/", include=("0999",)),
-        source=cast("Any", FakeSource(lambda _: iter(rows))),
-        fetch_page=Destination([], 10).fetch,
-        check_key=lambda key, size_bytes: None,
-        counters=counters,
-        kept=KeptProperties("memory", tags=False, storage_class=False),
-        ask=no_answers,
-    )
+    rule = SelectionRule("p/", "q/", include=("0999",))
+    listing = diff_of(rule, lambda _: iter(rows), Destination([], 10), counters=counters)
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]
     assert counters.listed == 1000
 
@@ -144,11 +154,16 @@ def test_a_listing_that_breaks_off_is_an_error() -> None:
 def test_escaped_keys_are_looked_up_alone(
     here: list[str], there: list[str], page_objects: int
 ) -> None:
-    def escape(folder: str, name: str, size_bytes: int) -> str:
-        return name.replace("1", "x")
+    """Azure holds no backslash."""
 
+    def named(name: str) -> str:
+        return name.replace("1", "\\")
+
+    escape = partial(escape_name, "azure")
     rule = SelectionRule("p/", "q/", on_illegal_key="escape")
-    rows = [ObjectInfo(f"p/{name}", 1, "here", 0.0) for name in sorted(here)]
-    destination = Destination([f"q/{escape('q/', name, 1)}" for name in there], page_objects)
+    rows = [ObjectInfo(f"p/{name}", 1, "here", 0.0) for name in sorted(map(named, here))]
+    keys = [f"q/{escape('q/', named(name), 1)}" for name in there]
+    destination = Destination(keys, page_objects)
     wanted = list(select(rule, lambda _: iter(rows), destination.below, escape_name=escape))
-    assert listed(rule, lambda _: iter(rows), destination, escape_name=escape) == wanted
+    assert any(row.is_escaped for row in wanted) == any("1" in name for name in here)
+    assert listed(rule, lambda _: iter(rows), destination, kind="azure") == wanted

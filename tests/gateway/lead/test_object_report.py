@@ -17,7 +17,7 @@ from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead import object_report
 from skyplane_gateway.lead.object_report import PAGE_BYTES, Report
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 
 
 def row(source: str, destination: str, size_bytes: int, reason: str = "") -> Selection:

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.lead.publish_last import DeferredObjects
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 
 
 def row(number: int) -> Selection:

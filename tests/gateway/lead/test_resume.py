@@ -25,7 +25,7 @@ from skyplane_gateway.journal.earlier_epochs import EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.resume import Resumer
 from skyplane_gateway.lead.resume_rules import EarlierJournal
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore

@@ -13,7 +13,8 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
 from skyplane_gateway.lead.resume_rules import DoubtRule, EarlierJournal, keep_parts
-from skyplane_gateway.selection import MARGIN_S, Selection
+from skyplane_gateway.selection.difference import MARGIN_S
+from skyplane_gateway.selection.selector import Selection
 
 SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
 THERE = ObjectInfo("k", 25, "w1", 300.0)

@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, time_pin
 from skyplane_gateway.common.source_version import marked, recorded_source
-from skyplane_gateway.selection import MARGIN_S, ComparisonAnswer, Ends
-from skyplane_gateway.selection.difference import Verdict, compare
+from skyplane_gateway.selection.difference import MARGIN_S, ComparisonAnswer, Ends, Verdict, compare
 
 KINDS: Final = ("s3", "gcs", "azure", "file")
 #: Kinds whose listings show metadata.

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from skyplane_gateway.common.errors import NotFound
-from skyplane_gateway.selection import map_key
-from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 ONE = [
     (1, "foo/a.txt", "foo/a.txt", "bar", "bar"),

@@ -8,7 +8,7 @@ import pytest
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.selection import refuse_overlap
+from skyplane_gateway.selection.overlap import refuse_overlap
 
 S3 = StoreSpec("s3", "b", region="us-east-1")
 REFUSED = [

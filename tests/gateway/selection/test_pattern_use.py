@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import PatternUse, SelectionRule
+from skyplane_gateway.selection.pattern_use import PatternUse
+from skyplane_gateway.selection.selection_rule import SelectionRule
 
 
 def seen(use: PatternUse, keys: Iterable[str], prefix: str = "in") -> PatternUse:

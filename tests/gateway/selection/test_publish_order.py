@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skyplane_gateway.selection import is_published_last
+from skyplane_gateway.selection.publish_order import is_published_last
 
 
 @pytest.mark.parametrize(

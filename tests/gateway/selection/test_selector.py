@@ -27,15 +27,10 @@ from skyplane_gateway.common.objects import (
     ObjectInfo,
     Precondition,
 )
-from skyplane_gateway.selection import (
-    CONFLICT_RULES,
-    ComparisonAnswer,
-    ComparisonQuestion,
-    Ends,
-    Selection,
-    SelectionRule,
-    select,
-)
+from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
+from skyplane_gateway.selection.questions import ComparisonQuestion
+from skyplane_gateway.selection.selection_rule import CONFLICT_RULES, SelectionRule
+from skyplane_gateway.selection.selector import Selection, select
 
 
 def info(key: str, size: int = 1, modified: float = 0.0, crc: int | None = None) -> ObjectInfo:

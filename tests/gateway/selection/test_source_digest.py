@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import SourceDigest
+from skyplane_gateway.selection.source_digest import SourceDigest
 
 ROWS = (ObjectInfo("a", 1, '"e1"', 10.0), ObjectInfo("b", 2, '"e2"', 20.0))
 

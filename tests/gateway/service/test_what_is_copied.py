@@ -26,7 +26,7 @@ from skyplane_gateway.common.errors import InvalidKey
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import StoreSpec, is_time_pin
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection import SourceDigest
+from skyplane_gateway.selection.source_digest import SourceDigest
 from skyplane_gateway.stores import check_destination_key, open_store
 from skyplane_gateway.stores.key_escape import QUOTE, unescape_name
 from skyplane_gateway.stores.local.paths import MAX_PATH_BYTES, path_of

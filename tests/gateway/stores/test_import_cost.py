@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import sys
-import skyplane_gateway.selection
+import skyplane_gateway.selection.selector
 from skyplane_gateway.stores import StoreSpec, open_store
 list(open_store(StoreSpec("file", "/")).list("no-such-directory/"))
 sdks = "boto3 botocore azure google.auth requests urllib3 awscrt aiohttp numpy".split()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common import errors
-from skyplane_gateway.selection import SelectionRule
+from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.local import birth, listing
 from skyplane_gateway.stores.local.paths import info_of
