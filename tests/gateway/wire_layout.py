@@ -97,7 +97,7 @@ def _sample_frame() -> tuple[bytes, list[_Sized]]:
 
 
 def _sample_receipt() -> tuple[bytes, list[_Sized]]:
-    entry = EntryResult(True, '"etag"', 1)
+    entry = EntryResult(None, '"etag"', 1)
     raw = seal_receipt(_CHUNK, Receipt(1, entries=(entry,)))
     sealed = b"".join(raw.sealed)
     outer = messages.pack_receipt_header(_CHUNK, len(sealed))

@@ -7,8 +7,9 @@ The crc32c covers the outer header and the JSON.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.checksum import crc32c
@@ -32,18 +33,15 @@ class EntryResult:
     """The result for the part, or for one object of a batch, in manifest order.
 
     Attributes:
-        is_durable: the store has confirmed the write. Otherwise nothing was written.
+        error: as `SkyplaneError.to_dict`, when nothing was written. None: the store has confirmed
+            the write.
         etag: of the written part or object, from the store.
         crc32c: of the written payload.
-        code, message, is_permanent: the error of a refusal.
     """
 
-    is_durable: bool
+    error: Mapping[str, Any] | None
     etag: str = ""
     crc32c: int = 0
-    code: str = ""
-    message: str = ""
-    is_permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +49,12 @@ class Receipt:
     """The sink's acknowledgement of a whole chunk.
 
     `epoch` is the sink's current epoch; it may be higher than the chunk's. If the sink refused
-    the whole chunk, there is an error in place of entries.
+    the whole chunk, there is an error (see `EntryResult`) in place of entries.
     """
 
     epoch: int
-    code: str = ""
-    message: str = ""
-    is_permanent: bool = False
+    error: Mapping[str, Any] | None = None
     entries: tuple[EntryResult, ...] = ()
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether all of the chunk was written."""
-        return bool(self.entries) and all(entry.is_durable for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +94,11 @@ def open_receipt(header: ChunkId, sealed: memoryview, sealer: Sealer = PLAIN) ->
 def _fitted(receipt: Receipt) -> Receipt:
     """The receipt with short messages: so a refusal of every object fits."""
     entries = tuple(
-        replace(entry, message=_cut(entry.message)) if entry.message else entry
-        for entry in receipt.entries
+        row if row.error is None else replace(row, error=_cut(row.error)) for row in receipt.entries
     )
-    return replace(receipt, message=_cut(receipt.message), entries=entries)
+    return replace(receipt, error=receipt.error and _cut(receipt.error), entries=entries)
 
 
-def _cut(text: str) -> str:
-    return text[:MAX_MESSAGE_TEXT].encode(errors="replace").decode()
+def _cut(error: Mapping[str, Any]) -> dict[str, Any]:
+    message = str(error["message"])[:MAX_MESSAGE_TEXT].encode(errors="replace").decode()
+    return {"code": error["code"], "message": message, "is_permanent": error["is_permanent"]}

@@ -37,7 +37,7 @@ class _Part:
         if not self.written.done() or self.written.cancelled() or self.written.exception():
             return None
         entry = self.written.result()
-        return entry if entry.is_durable else None
+        return entry if entry.error is None else None
 
 
 class WrittenParts:

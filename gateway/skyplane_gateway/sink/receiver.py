@@ -342,8 +342,8 @@ class Sink:
                 info = await in_thread(put, entry.key, payload, *about)
             note(len(payload))
         except SkyplaneError as error:
-            return _refused(error)
-        return EntryResult(is_durable=True, etag=info.etag, crc32c=crc32c)
+            return EntryResult(error.to_dict())
+        return EntryResult(None, info.etag, crc32c)
 
     # -- answers
 
@@ -351,17 +351,11 @@ class Sink:
         """The result of an unexpected error: the source waits for a receipt."""
         log.error("%r was not written", key, exc_info=error)
         where = f"the sink gateway {self._node}"
-        return _refused(InternalError.of(error, f"writing {key!r}", where))
+        return EntryResult(InternalError.of(error, f"writing {key!r}", where).to_dict())
 
     def _refuse(self, chunk: ChunkId, epoch: int, error: SkyplaneError) -> None:
         self._end(chunk)
-        receipt = Receipt(
-            epoch,
-            code=error.code,
-            message=error.message,
-            is_permanent=error.is_permanent,
-        )
-        self._answer(chunk, receipt)
+        self._answer(chunk, Receipt(epoch, error.to_dict()))
 
     def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
         transfer = self._transfers.get(chunk.transfer)
@@ -420,14 +414,5 @@ def _write_part(
             entry.key, entry.upload_id, entry.number, payload, entry.offset, crc32c
         )
     except SkyplaneError as error:
-        return _refused(error)
-    return EntryResult(is_durable=True, etag=part.etag, crc32c=crc32c)
-
-
-def _refused(error: SkyplaneError) -> EntryResult:
-    return EntryResult(
-        is_durable=False,
-        code=error.code,
-        message=error.message,
-        is_permanent=error.is_permanent,
-    )
+        return EntryResult(error.to_dict())
+    return EntryResult(None, part.etag, crc32c)

@@ -33,8 +33,7 @@ def outcome_of(sending: SentChunk, receipt: Receipt) -> ChunkOutcome:
     """The outcome of each range, by the receipt and by what was read here."""
     order = sending.order
     if not receipt.entries:
-        error = _error_of(receipt)
-        return ChunkOutcome.of_failure(order, error)
+        return ChunkOutcome.of_failure(order, from_dict(receipt.error or {}))
     framer = sending.framer
     crc32cs = sending.crc32cs or ([framer.crc32c] if framer is not None else [])
     if len(receipt.entries) != len(sending.indexes):
@@ -55,18 +54,8 @@ def unread(error: SkyplaneError) -> RangeOutcome:
 
 
 def _compared(entry: EntryResult, crc32c: int, noted: ReadNotes) -> RangeOutcome:
-    if not entry.is_durable:
-        return RangeOutcome(_error_of(entry))
+    if entry.error is not None:
+        return RangeOutcome(from_dict(entry.error))
     if entry.crc32c != crc32c:
         return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
     return RangeOutcome(None, entry.etag, crc32c, False, *noted)
-
-
-def _error_of(refusal: Receipt | EntryResult) -> SkyplaneError:
-    return from_dict(
-        {
-            "code": refusal.code,
-            "message": refusal.message,
-            "is_permanent": refusal.is_permanent,
-        }
-    )

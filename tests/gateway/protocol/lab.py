@@ -129,5 +129,5 @@ def make_frames(payload: Buffer, *, chunk: int = 5, frame_bytes: int = 64) -> li
 
 def make_receipt(chunk: int = 5) -> RawReceipt:
     header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk)
-    entry = EntryResult(True, etag='"e1"', crc32c=1)
+    entry = EntryResult(None, etag='"e1"', crc32c=1)
     return seal_receipt(header, Receipt(3, entries=(entry,)))

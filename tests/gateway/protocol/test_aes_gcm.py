@@ -32,7 +32,7 @@ SOURCE, SINK = b"incarnation-of-a", b"incarnation-of-b"
 CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 1, 5)
 HEADER = FrameHeader(CHUNK, 1, is_last=True)
 PAYLOAD = b"the payload of a frame"
-DURABLE = Receipt(3, entries=(EntryResult(True, "e", 1),))
+DURABLE = Receipt(3, entries=(EntryResult(None, "e", 1),))
 
 
 def sealed_frame(sealer: AesGcmSealer | None = None, header: FrameHeader = HEADER) -> bytearray:

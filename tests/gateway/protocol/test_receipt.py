@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from tests.gateway.protocol.lab import bitwise_crc32c
 
+from skyplane_gateway.common.errors import StaleEpoch, StoreError, StoreUnavailable
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_RECEIPT
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import EntryResult, Receipt, open_receipt, seal_receipt
 
 HEADER = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
-DURABLE = Receipt(3, entries=(EntryResult(True, '"e1"', 0xE3069283),))
-REFUSED = Receipt(3, "stale-epoch", "old", True)
-REFUSED_JSON = b'{"epoch":3,"code":"stale-epoch","message":"old","is_permanent":true,"entries":[]}'
+DURABLE = Receipt(3, entries=(EntryResult(None, '"e1"', 0xE3069283),))
+REFUSED = Receipt(3, StaleEpoch("old").to_dict())
+REFUSED_JSON = (
+    b'{"epoch":3,"error":{"code":"stale-epoch","message":"old","is_permanent":true},"entries":[]}'
+)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=60)
-entries = st.builds(
-    EntryResult, st.booleans(), texts, st.integers(0, (1 << 32) - 1), texts, texts, st.booleans()
-)
+errors = st.fixed_dictionaries({"code": texts, "message": texts, "is_permanent": st.booleans()})
+entries = st.builds(EntryResult, st.none() | errors, texts, st.integers(0, (1 << 32) - 1))
 
 
 def sealed_bytes(receipt: Receipt) -> memoryview:
@@ -46,9 +49,9 @@ def test_bytes_of_the_specification() -> None:
     assert sealed_bytes(REFUSED) == forged(REFUSED_JSON)
 
 
-@given(st.integers(0, (1 << 32) - 1), st.lists(entries, max_size=6), st.booleans())
-def test_round_trip(epoch: int, results: list[EntryResult], is_permanent: bool) -> None:
-    receipt = Receipt(epoch, "code", "message", is_permanent, tuple(results))
+@given(st.integers(0, (1 << 32) - 1), st.none() | errors, st.lists(entries, max_size=6))
+def test_round_trip(epoch: int, error: dict[str, Any] | None, results: list[EntryResult]) -> None:
+    receipt = Receipt(epoch, error, tuple(results))
     assert open_receipt(HEADER, sealed_bytes(receipt)) == receipt
 
 
@@ -84,19 +87,13 @@ def test_every_cut_is_refused() -> None:
             open_receipt(HEADER, whole[:size])
 
 
-def test_only_a_chunk_whose_objects_are_all_written_is_durable() -> None:
-    assert DURABLE.is_durable
-    assert not REFUSED.is_durable
-    assert not replace(DURABLE, entries=(*DURABLE.entries, EntryResult(False))).is_durable
-
-
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({"code": ""}, "lacks epoch"),
+        ({"error": None}, "lacks epoch"),
         ({"epoch": 3, "status": 1}, "has no status"),
-        ({"epoch": 3, "entries": [{"etag": "e"}]}, "lacks is_durable"),
-        ({"epoch": 3, "entries": [{"is_durable": 1}]}, "must be true or false"),
+        ({"epoch": 3, "entries": [{"etag": "e"}]}, "lacks error"),
+        ({"epoch": 3, "entries": [{"error": ""}]}, "must be a JSON object"),
         ([], "must be a JSON object"),
     ],
 )
@@ -107,14 +104,14 @@ def test_an_invalid_document_from_a_peer_is_a_remote_error(body: object, problem
 
 def test_a_receipt_beyond_its_limit_is_a_local_error() -> None:
     with pytest.raises(LocalProtocolError, match="the limit is"):
-        seal_receipt(HEADER, replace(DURABLE, entries=(EntryResult(True, "e" * MAX_RECEIPT),)))
+        seal_receipt(HEADER, replace(DURABLE, entries=(EntryResult(None, "e" * MAX_RECEIPT),)))
 
 
 @pytest.mark.parametrize("character", ["é", "\0", "\U0001f600", "\udcff"])
 def test_messages_are_cut_so_that_every_refusal_fits(character: str) -> None:
     """Objects that failed with long messages must not make the receipt unsendable."""
-    entry = EntryResult(False, "e" * 1024, 1, "store-unavailable", character * 2000)
-    receipt = Receipt(3, "store-error", "m" * 3000, False, (entry,) * MAX_ENTRIES)
+    entry = EntryResult(StoreUnavailable(character * 2000).to_dict(), "e" * 1024, 1)
+    receipt = Receipt(3, StoreError("m" * 3000).to_dict(), (entry,) * MAX_ENTRIES)
     opened = open_receipt(HEADER, sealed_bytes(receipt))
-    assert opened.message == "m" * 500
-    assert {len(e.message) for e in opened.entries} == {500}
+    found = [opened.error, *(row.error for row in opened.entries)]
+    assert [len((error or {})["message"]) for error in found] == [500] * (1 + MAX_ENTRIES)

@@ -33,7 +33,7 @@ RELAY = PLACES["relay"]
 async def test_a_forged_receipt_acknowledges_nothing(fleet_of: Any, is_encrypted: bool) -> None:
     """The relay keeps all frames, and says that they are written."""
     source, destination = buckets({"key": b"body"})
-    entry = EntryResult(True, "etag", crc32c(b"body"))
+    entry = EntryResult(None, "etag", crc32c(b"body"))
     receipt = Receipt(1, entries=(entry,))
 
     def acknowledge(message: Message) -> None:

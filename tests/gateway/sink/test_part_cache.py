@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.protocol.chunk_manifest import PartEntry
 from skyplane_gateway.protocol.receipt import EntryResult
 from skyplane_gateway.sink import part_cache
 from skyplane_gateway.sink.part_cache import WrittenParts
 
 TRANSFER, PLACE = b"t" * 16, PartEntry("k", "upload", 3, 2048)
-DURABLE = EntryResult(True, "etag", 7)
-REFUSED = EntryResult(False, code="unavailable")
+DURABLE = EntryResult(None, "etag", 7)
+REFUSED = EntryResult(StoreUnavailable("503").to_dict())
 
 
 class Store:

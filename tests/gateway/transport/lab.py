@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
-from skyplane_gateway.common.errors import GatewayLost
+from skyplane_gateway.common.errors import GatewayLost, Overloaded
 from skyplane_gateway.config import Route, Topology
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
 from skyplane_gateway.protocol.connection import Connection, Identity
@@ -223,8 +223,7 @@ def frame(route: int = 0, payload: bytes = b"data") -> RawFrame:
 
 
 def receipt_for(header: FrameHeader) -> RawReceipt:
-    receipt = Receipt(1, code="x", message="m", is_permanent=False)
-    return seal_receipt(header.chunk_id, receipt)
+    return seal_receipt(header.chunk_id, Receipt(1, Overloaded("m").to_dict()))
 
 
 async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:
