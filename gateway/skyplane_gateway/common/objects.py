@@ -103,13 +103,6 @@ class Precondition:
         if self.if_absent and self.if_match is not None:
             raise ConfigurationInvalid("a precondition is either if_absent or if_match, not both")
 
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return cls(if_absent=bool(data.get("if_absent")), if_match=data.get("if_match"))
-
 
 #: Replaces any object. Only for objects without other writers.
 UNCONDITIONAL = Precondition()
@@ -194,22 +187,9 @@ class ObjectInfo:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         attributes = data.get("attributes")
-        return cls(
-            key=data["key"],
-            size_bytes=data["size_bytes"],
-            etag=data["etag"],
-            last_modified=data["last_modified"],
-            crc32c=data.get("crc32c"),
-            attributes=None if attributes is None else ObjectAttributes.from_dict(attributes),
-            not_carried=tuple(data.get("not_carried", ())),
-            storage_class=data.get("storage_class"),
-            stored_unix_s=data.get("stored_unix_s"),
-            archived=data.get("archived", ""),
-            md5=data.get("md5"),
-            made_of=data.get("made_of"),
-            is_folder=bool(data.get("is_folder")),
-            made_unix_s=data.get("made_unix_s"),
-        )
+        found = None if attributes is None else ObjectAttributes.from_dict(attributes)
+        names = tuple(data.get("not_carried", ()))
+        return cls(**{**data, "attributes": found, "not_carried": names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +203,6 @@ class PartInfo:
     etag: str
     size_bytes: int
     crc32c: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["number"], data["etag"], data["size_bytes"], data.get("crc32c"))
 
 
 @dataclass(frozen=True, slots=True)

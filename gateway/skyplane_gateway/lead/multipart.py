@@ -17,6 +17,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
 )
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, PartInfo
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
@@ -268,8 +269,8 @@ class MultipartCopier:
             {
                 "key": upload.key,
                 "upload_id": upload.upload_id,
-                "parts": [part.to_dict() for part in copy.parts],
-                "precondition": copy.row.precondition.to_dict(),
+                "parts": [encode(part) for part in copy.parts],
+                "precondition": encode(copy.row.precondition),
                 "size_bytes": copy.row.source.size_bytes,
                 "crc32c": crc32c,
                 "attributes": self._attributes_of(copy),

@@ -153,7 +153,7 @@ class Resumer:
             # Completed, aborted or expired: the object starts again.
             log.info("the upload %s of %r is gone", upload.upload_id, upload.key)
             return Resumed(row, gone=upload)
-        parts = [PartInfo.from_dict(part) for part in answer["parts"]]
+        parts = [PartInfo(**part) for part in answer["parts"]]
         return Resumed(row, upload=upload, parts=keep_parts(upload, parts))
 
     async def _compare(self, decision: Decision) -> Resumed:

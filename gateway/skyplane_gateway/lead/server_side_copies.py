@@ -98,7 +98,7 @@ class ServerSideCopies:
             "size_bytes": source.length,
         }
         async with self._slots:
-            return PartInfo.from_dict(await self._sinks.call("copy_part", arguments))
+            return PartInfo(**await self._sinks.call("copy_part", arguments))
 
     def refused(self, error: StoreError) -> bool:
         """Whether the failed copy should be made by the gateways; the next ones are, too."""

@@ -32,6 +32,7 @@ from skyplane_gateway.common.objects import (
     PartInfo,
     Precondition,
 )
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.journal_folder import JournalFolder
@@ -218,7 +219,7 @@ class Destination:
     def _copy_part(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         source = CopySource.from_dict(arguments["source"])
         key, upload_id = arguments["key"], str(arguments["upload_id"])
-        return self._copier.copy_part(key, upload_id, int(arguments["number"]), source).to_dict()
+        return encode(self._copier.copy_part(key, upload_id, int(arguments["number"]), source))
 
     @property
     def _copier(self) -> CopiesParts:
@@ -229,12 +230,12 @@ class Destination:
     def _complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key, upload_id = arguments["key"], arguments["upload_id"]
         size, crc32c = int(arguments["size_bytes"]), int(arguments["crc32c"])
-        precondition = Precondition.from_dict(arguments["precondition"])
+        precondition = Precondition(**arguments["precondition"])
         try:
             info = self.store.complete_upload(
                 key,
                 upload_id,
-                [PartInfo.from_dict(part) for part in arguments["parts"]],
+                [PartInfo(**part) for part in arguments["parts"]],
                 precondition=self._verifier.fence(key, precondition),
                 size_bytes=size,
                 crc32c=crc32c,
@@ -319,7 +320,7 @@ class Destination:
 
     def _list_parts(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         parts = self.store.list_parts(arguments["key"], arguments["upload_id"])
-        return {"parts": [part.to_dict() for part in parts]}
+        return {"parts": [encode(part) for part in parts]}
 
     # -- the journal
 

@@ -23,6 +23,7 @@ from skyplane_gateway.common.objects import (
     StoreCapabilities,
     StoreSpec,
 )
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.writer import JournalWriter
@@ -63,7 +64,7 @@ class FakeSink:
         if verb == "create":
             return {"upload_id": next(self.upload_ids, f"id-{arguments['key']}")}
         if verb == "copy_part":
-            return PartInfo(arguments["number"], "e", arguments["size_bytes"]).to_dict()
+            return encode(PartInfo(arguments["number"], "e", arguments["size_bytes"]))
         left = {"leftover": self.leftover} if self.leftover and verb == "complete" else {}
         return {"crc32c": arguments.get("crc32c"), "etag": "e", **left}
 

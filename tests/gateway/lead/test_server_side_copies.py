@@ -26,6 +26,7 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     time_pin,
 )
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
@@ -60,7 +61,7 @@ class Sinks:
         self.most = max(self.most, self.in_flight)
         await asyncio.sleep(0)
         self.in_flight -= 1
-        return PartInfo(arguments["number"], "p", arguments["size_bytes"]).to_dict()
+        return encode(PartInfo(arguments["number"], "p", arguments["size_bytes"]))
 
 
 def copies_of(

@@ -28,6 +28,7 @@ from skyplane_gateway.common.objects import (
     ObjectAttributes,
     Precondition,
 )
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
@@ -172,8 +173,8 @@ def begin(destination: Destination, key: str = "big", parts: int = 2) -> tuple[s
     return upload_id, {
         "key": key,
         "upload_id": upload_id,
-        "parts": [row.to_dict() for row in rows],
-        "precondition": IF_ABSENT.to_dict(),
+        "parts": [encode(row) for row in rows],
+        "precondition": encode(IF_ABSENT),
         "size_bytes": parts * len(BODY),
         "crc32c": crc32c(BODY * parts),
     }
@@ -379,7 +380,7 @@ def test_a_bad_whole_in_place_of_something_says_that_it_is_gone(memory: ObjectSt
     arguments = {
         **arguments,
         "crc32c": 7,
-        "precondition": Precondition(if_match=old.etag).to_dict(),
+        "precondition": encode(Precondition(if_match=old.etag)),
     }
     with pytest.raises(ReadBackMismatch, match="what it had replaced is gone") as caught:
         destination.run("complete", arguments)

@@ -21,6 +21,7 @@ from skyplane_gateway.common.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.journal_folder import JournalFolder
@@ -160,7 +161,7 @@ def test_reread_believes_no_store_of_what_an_earlier_sending_wrote(
             put(destination)
     elif verb == "complete":
         arguments = {"key": "k", "upload_id": "gone", "parts": [], "size_bytes": len(BODY)}
-        fence = {"precondition": IF_ABSENT.to_dict(), "crc32c": CRC}
+        fence = {"precondition": encode(IF_ABSENT), "crc32c": CRC}
         with pytest.raises(NotFound):
             destination.run("complete", arguments | fence)
     else:
@@ -181,7 +182,7 @@ def test_a_completion_that_was_not_heard_of_is_known_by_its_attributes_too(
     """An older object of the same bytes was taken for ours, and kept its attributes."""
     memory.put("k", BODY, attributes=there)
     arguments = {"key": "k", "upload_id": "gone", "parts": [], "size_bytes": len(BODY)}
-    ours = {"precondition": IF_ABSENT.to_dict(), "crc32c": CRC, "attributes": CSV.to_dict()}
+    ours = {"precondition": encode(IF_ABSENT), "crc32c": CRC, "attributes": CSV.to_dict()}
     destination = Destination(memory, "stored")
     if there == CSV:
         assert destination.run("complete", arguments | ours)["etag"] == memory.head("k").etag

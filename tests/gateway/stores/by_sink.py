@@ -6,6 +6,7 @@ from typing import Any
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 
@@ -17,8 +18,8 @@ def complete_by_sink(
     order = {
         "key": "k",
         "upload_id": upload_id,
-        "parts": [part.to_dict() for part in parts],
-        "precondition": IF_ABSENT.to_dict(),
+        "parts": [encode(part) for part in parts],
+        "precondition": encode(IF_ABSENT),
         "size_bytes": len(body),
         "crc32c": crc32c(body),
     }
