@@ -263,7 +263,7 @@ def test_one_call_does_it_all_in_order(client: Client, script: Script) -> None:
     result = client.run(JOB, plan=PLAN, on_status=seen.append, on_fleet=built.append)
     assert result.succeeded
     assert [row.state for row in seen] == ["running", "running", "succeeded"]
-    assert script.slept == pytest.approx([0.05, 0.065])
+    assert script.slept == []
     assert script.names == ["ensure", "submit", "release", "cancel", "destroy"]
     assert built[0].key == client.identity.fleet_key()
 

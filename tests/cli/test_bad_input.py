@@ -325,7 +325,7 @@ def test_a_picture_without_matplotlib_is_refused_before_the_search(
     assert main(["frontier", *ENDS.split(), *impossible, *plot]) == 2
     output = capsys.readouterr()
     assert output.err == (
-        "skyplane-orch: a picture needs the extra 'plots':"
+        "skyplane-orch: a chart needs the extra 'plots':"
         " pip install 'skyplane-orchestration[plots]'\n"
     )
 

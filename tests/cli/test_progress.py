@@ -15,9 +15,9 @@ from tests.transfer.samples import JOB, KEY, fleet_of
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.main import _report_interrupt
 from skyplane_orchestration.cli.progress import ProgressBar, TransferProgress
-from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.model.status import TransferStatus
 
-SEEN = replace(empty_status(KEY, 1), objects=5, copied=3, copied_bytes=300, unfinished=2)
+SEEN = replace(TransferStatus(KEY, 1), objects=5, copied=3, copied_bytes=300, unfinished=2)
 
 
 def progress_after(*statuses: TransferStatus) -> TransferProgress:
@@ -40,7 +40,7 @@ def progress_after(*statuses: TransferStatus) -> TransferProgress:
 def test_the_result_has_the_last_counts_and_the_state(
     status: TransferStatus, is_left_running: bool, state: str, error_code: str
 ) -> None:
-    progress = progress_after(empty_status(KEY, 1), status)
+    progress = progress_after(TransferStatus(KEY, 1), status)
     result = progress.interruption(is_left_running=is_left_running).result
     assert result is not None
     assert (result.state, result.error_code) == (state, error_code)

@@ -16,7 +16,7 @@ from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.results import result_of
 
@@ -48,7 +48,7 @@ def status(
     epoch: int, seconds: float, delivered: Mapping[int, int], copied: int = 0
 ) -> TransferStatus:
     return replace(
-        empty_status("cd" * 16, epoch),
+        TransferStatus("cd" * 16, epoch),
         seconds=seconds,
         delivered_bytes=delivered,
         copied=copied,

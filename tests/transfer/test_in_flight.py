@@ -23,7 +23,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer import in_flight
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.in_flight import (
@@ -157,7 +157,7 @@ class Watched:
     def status(self, **changes: Any) -> TransferStatus:
         delivered = int(self.clock.monotonic() * self.gbps * GBIT)
         running = replace(
-            empty_status(KEY, 1), listed=True, size_bytes=600 * GB, delivered_bytes={0: delivered}
+            TransferStatus(KEY, 1), listed=True, size_bytes=600 * GB, delivered_bytes={0: delivered}
         )
         return replace(running, seconds=self.clock.monotonic(), **changes)
 

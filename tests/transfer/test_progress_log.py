@@ -11,11 +11,13 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import CostOutcome
-from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, heading
 
 MIB = 1 << 20
-STATUS = replace(empty_status("k", 1), listed=True, objects=10, size_bytes=400 * MIB, unfinished=10)
+STATUS = replace(
+    TransferStatus("k", 1), listed=True, objects=10, size_bytes=400 * MIB, unfinished=10
+)
 
 
 class Time:

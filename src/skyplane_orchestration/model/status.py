@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, get_origin, get_type_hints
 
 from skyplane_gateway.common.schema import reading
@@ -15,7 +15,7 @@ from skyplane_orchestration.model.result import CostOutcome
 
 @dataclass(frozen=True, slots=True)
 class TransferStatus:
-    """The progress of a transfer.
+    """The progress of a transfer; by default before the first poll.
 
     Attributes:
         objects, size_bytes: found so far; final once `listed`.
@@ -46,24 +46,23 @@ class TransferStatus:
         earlier: bytes and seconds of the epochs before this one.
         cost: of this try so far, computed by who polls; None in the lead's own report.
         estimated_usd: what the plan of its fleet says it will cost, also from who polls.
-        waited: the gateway has waited for the end before it answered, as it was asked to.
     """
 
     transfer_key: str
     epoch: int
-    state: TransferState
-    listed: bool
-    objects: int
-    size_bytes: int
-    copied: int
-    copied_bytes: int
-    skipped: int
-    failed: int
-    seconds: float
-    delivered_bytes: Mapping[int, int]
-    error: Mapping[str, Any] | None
-    failures: tuple[Mapping[str, Any], ...]
-    open_uploads: tuple[Mapping[str, str], ...]
+    state: TransferState = "running"
+    listed: bool = False
+    objects: int = 0
+    size_bytes: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    skipped: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    delivered_bytes: Mapping[int, int] = field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+    failures: tuple[Mapping[str, Any], ...] = ()
+    open_uploads: tuple[Mapping[str, str], ...] = ()
     copied_earlier: int = 0
     copied_earlier_bytes: int = 0
     skipped_bytes: int = 0
@@ -80,7 +79,6 @@ class TransferStatus:
     largest: tuple[Mapping[str, Any], ...] = ()
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
-    waited: bool = False
     moving_bytes: int = 0
     server_side: int = 0
     server_side_bytes: int = 0
@@ -111,9 +109,8 @@ class TransferStatus:
         with reading("the status of a transfer"):
             given = {"size_bytes": document["bytes"]}
             for one in fields(cls):
-                # A gateway of the release before may lack fields with a default.
-                is_required = one.default is MISSING and one.default_factory is MISSING
-                if one.name in document or (is_required and one.name not in given):
+                # A gateway of the release before may lack other fields.
+                if one.name in document or one.name in _STATED:
                     read, value = _READ.get(one.name), document[one.name]
                     given[one.name] = read(value) if read else value
             status = cls(**{**given, "cost": None, "estimated_usd": None})
@@ -121,6 +118,13 @@ class TransferStatus:
         return status
 
 
+#: What every gateway states.
+_STATED: Final = frozenset(
+    {
+        *("transfer_key", "epoch", "state", "listed", "objects", "copied", "copied_bytes"),
+        *("skipped", "failed", "seconds", "delivered_bytes", "error", "failures", "open_uploads"),
+    }
+)
 #: Fields with other values in the document -> what reads them.
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     **{
@@ -132,24 +136,3 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "earlier": Totals.from_dict,
     "not_carried_by_name": dict,
 }
-
-
-def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
-    """The status of a transfer before the first poll."""
-    return TransferStatus(
-        transfer_key=transfer_key,
-        epoch=epoch,
-        state="running",
-        listed=False,
-        objects=0,
-        size_bytes=0,
-        copied=0,
-        copied_bytes=0,
-        skipped=0,
-        failed=0,
-        seconds=0.0,
-        delivered_bytes={},
-        error=None,
-        failures=(),
-        open_uploads=(),
-    )

@@ -6,10 +6,11 @@ All use the same grid and the same limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
@@ -94,16 +95,9 @@ class Way:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data; the sources of a service are under `fee` and `served`."""
-        document = {"kind": self.kind, **asdict(self)}
+        document = {"kind": self.kind, **encode(self)}
         quote = document.pop("quote") or {}
-        return {
-            **document,
-            "relays": list(self.relays),
-            "notes": list(self.notes),
-            "plan": self.plan and self.plan.to_dict(),
-            "fee": quote.get("fee"),
-            "served": quote.get("served"),
-        }
+        return {**document, "fee": quote.get("fee"), "served": quote.get("served")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +123,9 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
         return {
-            "schema_version": SCHEMA_VERSION,
-            "src": self.src,
-            "dst": self.dst,
-            "volume_gb": self.volume_gb,
-            "objects": self.objects,
+            **encode(self, SCHEMA_VERSION),
             "goal": objective_to_dict(self.goal),
             "ceiling": self.ceiling and objective_to_dict(self.ceiling),
-            "ways": [way.to_dict() for way in self.ways],
-            "notes": list(self.notes),
         }
 
 

@@ -155,12 +155,7 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
         jobs = [{**encode(job), "usd": job.usd} for job in self.jobs]
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "month": self.month,
-            "usd": self.usd,
-            "jobs": jobs,
-        }
+        return {**encode(self, SCHEMA_VERSION), "usd": self.usd, "jobs": jobs}
 
 
 def month_of(text: str, what: str) -> date:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -99,50 +100,56 @@ def log_full(log: TaskLogger, error: TooManyFleets, wait: FleetWait) -> None:
         log.warning("%s: %s", waits, error)
 
 
-def cost_text(result: TransferResult) -> str:
-    """The cost beside the estimate, for people."""
+def result_lines(result: TransferResult) -> Iterator[str]:
+    """What came of a transfer, without its failures and warnings."""
+    if result.used_gateways:
+        yield from _copied(result)
+    else:
+        unchanged = f"{counted(result.objects, 'object')} unchanged; no gateways were needed"
+        yield f"nothing to copy: {unchanged} ({duration(result.seconds)})"
+    for count, where in ((result.moved, "source"), (result.deleted, "destination")):
+        if count:
+            yield f"{counted(count, 'object')} deleted at the {where}"
+
+
+def _copied(result: TransferResult) -> Iterator[str]:
+    earlier = f", {result.copied_earlier} copied earlier" if result.copied_earlier else ""
+    unfinished = f", {result.unfinished} unfinished" if result.unfinished else ""
     estimate = result.estimated_usd
     beside = "" if estimate is None else f", estimated {usd(estimate)}"
-    return f"cost {usd(result.cost.total_usd)} at the plan's prices{beside}"
+    yield (
+        f"{result.state}: {result.copied} of {result.objects} objects copied"
+        f" ({size(result.copied_bytes)}{earlier}),"
+        f" {result.skipped} skipped, {result.failed} failed{unfinished}"
+    )
+    yield (
+        f"{duration(result.seconds)}, {throughput(result.goodput_gbps)}"
+        f" (planned {throughput(result.planned_gbps)}),"
+        f" cost {usd(result.cost.total_usd)} at the plan's prices{beside}"
+    )
+    yield where_gateways_run(result.gateways)
+    if result.server_side:
+        yield (
+            f"copied by the store itself: {counted(result.server_side, 'object')}"
+            f" ({size(result.server_side_bytes)})"
+        )
+    if result.unchecked:
+        unchecked = counted(result.unchecked, "object")
+        yield f"{unchecked} without a checksum of the source to compare with"
+    if result.encrypted:
+        yield "objects were encrypted from source to sink (AES-256-GCM)"
+    own = result.this_try
+    if own.seconds < result.seconds:
+        yield (
+            f"this try: {counted(own.copied, 'object')} ({size(own.copied_bytes)}) in"
+            f" {duration(own.seconds)}, cost {usd(own.cost.total_usd)}"
+        )
 
 
 def log_result(log: TaskLogger, result: TransferResult) -> None:
     """The result of a transfer without failures, and its warnings."""
-    if not result.used_gateways:
-        log.info("nothing to copy; unchanged: %s", counted(result.objects, "object"))
-        _log_deletes(log, result)
-        return
-    log.info(
-        "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), %s; %s",
-        counted(result.copied, "object"),
-        size(result.copied_bytes),
-        f", {result.copied_earlier} copied earlier" if result.copied_earlier else "",
-        result.skipped,
-        result.failed,
-        duration(result.seconds),
-        throughput(result.goodput_gbps),
-        throughput(result.planned_gbps),
-        cost_text(result),
-        where_gateways_run(result.gateways),
-    )
-    own = result.this_try
-    if own.seconds < result.seconds:
-        log.info(
-            "this try: %s (%s) in %s, cost %s",
-            counted(own.copied, "object"),
-            size(own.copied_bytes),
-            duration(own.seconds),
-            usd(own.cost.total_usd),
-        )
-    if result.moved:
-        log.info("%s deleted at the source", counted(result.moved, "object"))
-    _log_deletes(log, result)
-
-
-def _log_deletes(log: TaskLogger, result: TransferResult) -> None:
-    """The deletes at the destination, and all warnings."""
-    if result.deleted:
-        log.info("%s deleted at the destination", counted(result.deleted, "object"))
+    for line in result_lines(result):
+        log.info("%s", line)
     for warning in result.warnings:
         log.warning("%s", warning)
 

@@ -25,7 +25,7 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.failover_decisions import (
     Action,
     Answered,
@@ -103,7 +103,7 @@ class Monitor:
         self._on_status = on_status
         self._on_submitted = on_submitted
         self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
-        self._status = empty_status(submitted.transfer_key, submitted.epoch)
+        self._status = TransferStatus(submitted.transfer_key, submitted.epoch)
         self._pauses = PollPauses(context.poll_s)
         self._renewal = RenewalSchedule(context.clock)
         self._planner = InFlightPlanner(self)
@@ -168,9 +168,11 @@ class Monitor:
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
-                answer = self._status if isinstance(event, Answered) else None
-                if pause_s := self._pauses.after(answer):
-                    self.context.clock.sleep(pause_s)
+                if isinstance(event, Answered):
+                    self._pauses.next_s()
+                else:
+                    # It counts as lost after a number of polls, and needs time to answer again.
+                    self.context.clock.sleep(self.context.poll_s)
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
         # The last status of a displaced lead is not the end of the transfer.
@@ -379,24 +381,13 @@ class RenewalSchedule:
 class PollPauses:
     """How long each poll waits for the end: short at first, for an early progress, then longer.
 
-    A gateway of the previous release answers at once. Then the same time is the pause until the
-    next poll. After an unanswered poll the pause is `longest_s`: a lead counts as lost after a
-    number of polls, and needs time to answer again.
-
     Attributes:
         wait_s: how long the next poll waits.
     """
 
-    def __init__(self, longest_s: float, first_s: float = _FIRST_PAUSE_S) -> None:
+    def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self.wait_s = min(first_s, longest_s)
-
-    def after(self, status: TransferStatus | None) -> float:
-        """The pause after a poll, by its answer; None without an answer."""
-        if status is None:
-            return self._longest_s
-        pause_s = self.next_s()
-        return 0.0 if status.waited else pause_s
+        self.wait_s = min(_FIRST_PAUSE_S, longest_s)
 
     def next_s(self) -> float:
         """The pause after a poll that waits for nothing."""

@@ -25,7 +25,7 @@ from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvali
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import PREFIX, RESUME_TTL_S, ResumeHandle
-from skyplane_orchestration.model.status import empty_status
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.provision.local import LocalProvisioner
 
 
@@ -237,7 +237,7 @@ def test_an_interrupted_resume_on_a_running_fleet_leaves_the_transfer_running(
         client: Client, found: ResumeHandle, *, on_fleet: Any, on_status: Any, **_: Any
     ) -> None:
         on_fleet(fleet_of("a"))
-        on_status(empty_status("ab" * 16, 1))
+        on_status(TransferStatus("ab" * 16, 1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Client, "resume", resume)

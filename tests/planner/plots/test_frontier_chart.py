@@ -12,7 +12,7 @@ from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
 from skyplane_orchestration.planner import best_relay, direct, frontier, frontier_svg, plan
 from skyplane_orchestration.planner.pareto import Frontier
-from skyplane_orchestration.planner.plots.sheet import HEIGHT, WIDTH
+from skyplane_orchestration.planner.plots import HEIGHT, WIDTH
 
 ENDS = ("aws:s", "gcp:t")
 ONE = Limits(instance_limit=1)

@@ -24,7 +24,7 @@ from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.planner import multicast_plan, plan, plan_svg
-from skyplane_orchestration.planner.plots.sheet import HEIGHT, WIDTH
+from skyplane_orchestration.planner.plots import HEIGHT, WIDTH
 
 ONE = Limits(instance_limit=1)
 

@@ -12,13 +12,14 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import require_writable, write_picture
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.job_from_options import location_from
-from skyplane_orchestration.cli.locations import are_locations, require_plain_regions
+from skyplane_orchestration.cli.locations import (
+    are_locations,
+    planning_job,
+    require_plain_regions,
+)
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -54,6 +55,8 @@ def add(commands: Subparsers) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         if options.plot is not None:
+            from skyplane_orchestration.planner.plots.frontier_chart import require_matplotlib
+
             require_matplotlib()
             require_writable(options.plot)
         client = open_client(options)
@@ -93,13 +96,7 @@ def _regions(options: argparse.Namespace, client: Client) -> tuple[str, str]:
     from skyplane_orchestration.security.store_credentials import CredentialSources
     from skyplane_orchestration.storage.preflight import locate
 
-    job = TransferJob(
-        source=location_from(options, "src"),
-        destination=location_from(options, "dst"),
-        volume_gb=options.volume_gb,
-        objects=options.objects,
-    )
-    located = locate(job, CredentialSources())
+    located = locate(planning_job(options, client), CredentialSources())
     return located.source.region, located.destination.region
 
 

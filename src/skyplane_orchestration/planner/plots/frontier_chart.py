@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from html import escape
+from importlib.util import find_spec
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, svg_document
+from skyplane_orchestration.planner.plots import HEADER, HEIGHT, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +23,19 @@ MARKS: Final = ("#1b7f5c", "#b3662f", "#6b4fa0", "#2b8ca3")
 MANY: Final = 40
 #: An axis starts at zero unless all plans are above this share of the largest.
 FAR_FROM_ZERO: Final = 0.4
+#: Text stays text, and a dollar sign starts no formula.
+_STYLE: Final = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "skyplane_orchestration",
+    "text.parse_math": False,
+    "font.size": 9,
+}
+
+
+def require_matplotlib() -> None:
+    """Raise MissingExtra if matplotlib is not installed. Does not import it."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtra.of("a chart", "plots")
 
 
 def frontier_svg(
@@ -40,12 +55,23 @@ def frontier_svg(
 
     Raises MissingExtra without matplotlib.
     """
-    grid = plans[0].grid
-    document = svg_document(
-        f"{plans[0].src} to {plans[0].dst}",
-        f"price over throughput  ·  grid {grid.name} of {grid.as_of}",
-        partial(_draw, plans, marks, relaxed, chosen),
-    )
+    require_matplotlib()
+    # Imported here: only a chart needs them, and they are slow to load.
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    grid, title = plans[0].grid, f"{plans[0].src} to {plans[0].dst}"
+    facts = f"price over throughput  ·  grid {grid.name} of {grid.as_of}"
+    # With the default style, no setting of this machine changes the picture.
+    with style.context(["default", _STYLE]):
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
+        figure.text(15 / WIDTH, 1 - 20 / HEIGHT, title, fontsize=13, fontweight="bold")
+        figure.text(15 / WIDTH, 1 - 36 / HEIGHT, facts)
+        _draw(plans, marks, relaxed, chosen, figure)
+        written = StringIO()
+        metadata = {"Title": title, "Date": None, "Creator": None}
+        figure.savefig(written, format="svg", metadata=metadata)
+    document = written.getvalue()
     # A viewer shows the title of a dot when the pointer is on it.
     for number, plan in enumerate(plans):
         group = f'<g id="plan-{number}">'

@@ -20,7 +20,7 @@ from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
-from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, WIDTH
+from skyplane_orchestration.planner.plots import HEADER, HEIGHT, WIDTH
 
 # Lengths are in points. A place is (x, y) from the lower left corner of the sheet.
 SOURCE, SINK, RELAY = "#1b7f5c", "#2f5fb3", "#b3662f"

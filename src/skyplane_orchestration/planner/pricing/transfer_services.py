@@ -8,7 +8,7 @@ publishes a rate, so a quote has no throughput.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
 from skyplane_orchestration.planner.pricing.other_items import fixed_usd
@@ -100,7 +101,7 @@ class ServiceQuote:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        return {**asdict(self), "notes": list(self.notes)}
+        return encode(self)
 
 
 def quote_services(
