@@ -7,9 +7,12 @@ Each request is sent once. Where it does not succeed, the caller repeats it by t
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import (
     MIB,
     Body,
@@ -19,6 +22,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.checksums import Stated
+from skyplane_gateway.stores.response_validation import NoAnswer
 
 #: Larger bodies would hold up the event loop.
 MAX_SMALL_BYTES: Final = MIB
@@ -26,6 +30,15 @@ MAX_SMALL_BYTES: Final = MIB
 
 class Unsettled(Exception):
     """The request did not succeed, or whether it did is not known."""
+
+
+@contextmanager
+def unsettled() -> Iterator[None]:
+    """A thread repeats what this project refuses, and says why."""
+    try:
+        yield
+    except (StoreError, NoAnswer) as error:
+        raise Unsettled(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

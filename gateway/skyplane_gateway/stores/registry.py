@@ -56,14 +56,10 @@ def ambient_credentials(
         ConfigurationInvalid: there is no such profile, or this kind has none.
         MissingExtra: the SDK is not installed.
     """
-    if kind == "azure":
-        found: Credentials | None = _module(kind).ambient_credentials(profile, bucket, endpoint_url)
-    elif kind == "gcs":
-        found = _module(kind).ambient_credentials(profile, endpoint_url)
-    elif kind == "s3":
-        found = _module(kind).ambient_credentials(profile)
-    else:
-        found = None
+    if kind not in _EXTRAS:
+        return None
+    at = {"azure": (bucket, endpoint_url), "gcs": (endpoint_url,)}.get(kind, ())
+    found: Credentials | None = _module(kind, "credentials").ambient_credentials(profile, *at)
     return found
 
 
@@ -80,7 +76,7 @@ def sendable_credentials(kind: str, values: Mapping[str, str]) -> Credentials | 
     """
     if kind not in _EXTRAS:
         return Credentials(values)
-    found: Credentials | None = _module(kind).sendable_credentials(values)
+    found: Credentials | None = _module(kind, "credentials").sendable_credentials(values)
     return found
 
 
@@ -95,7 +91,7 @@ def session_credentials(kind: str, opened: Callable[[], Any]) -> Credentials | N
         StoreError: the service that gives them refuses, or does not answer.
         MissingExtra: the SDK is not installed.
     """
-    found: Credentials | None = _module(kind).session_credentials(opened)
+    found: Credentials | None = _module(kind, "credentials").session_credentials(opened)
     return found
 
 
@@ -109,7 +105,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     require_kind(spec.kind)
     if spec.kind not in _REGIONAL:
         return None
-    region: str | None = _module(spec.kind).bucket_region(spec, credentials)
+    region: str | None = _module(spec.kind, "client").bucket_region(spec, credentials)
     return region
 
 
@@ -144,10 +140,11 @@ def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None
     return store
 
 
-def _module(kind: str) -> Any:
+def _module(kind: str, name: str = "") -> Any:
+    """The module of a kind's store, or another one of its folder."""
     require_kind(kind)
     try:
-        return import_module(_MODULES[kind])
+        return import_module(f"skyplane_gateway.stores.{kind}.{name}" if name else _MODULES[kind])
     except ModuleNotFoundError as error:
         if kind not in _EXTRAS:
             raise

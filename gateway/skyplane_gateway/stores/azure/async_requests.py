@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from azure.core.exceptions import AzureError
 
-from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
+from skyplane_gateway.stores.async_requests import Unsettled, WholeObject, unsettled
 from skyplane_gateway.stores.azure.client import AzureRequest, Container
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
@@ -22,7 +18,7 @@ from skyplane_gateway.stores.azure.requests import (
     written_info,
 )
 from skyplane_gateway.stores.http_client import HttpResponse, send
-from skyplane_gateway.stores.response_validation import NoAnswer, require_etag, require_range
+from skyplane_gateway.stores.response_validation import require_etag, require_range
 
 
 class AzureAsyncRequests:
@@ -39,7 +35,7 @@ class AzureAsyncRequests:
             wanted = AzureRequest("GET", key, 206, headers)
         answer = await self._answer(wanted)
         found = answer.headers
-        with _unsettled():
+        with unsettled():
             if length:
                 require_range(answer.status, found, 0, length, key)
             require_etag(found.get("etag"), if_match, key)
@@ -65,11 +61,11 @@ class AzureAsyncRequests:
         if key.startswith("/") or "//" in key:
             raise Unsettled("`AzureStore.put` looks whether the account keeps empty segments")
         attributes = with_class(attributes, self._container.spec, key) or attributes
-        with _unsettled():
+        with unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
         answer = await self._answer(AzureRequest("PUT", key, 201, headers), data)
         trusted = crc32c if self._container.trusts_checksum else None
-        with _unsettled():
+        with unsettled():
             return written_info(key, answer.headers, len(data), attributes, trusted)
 
     async def _answer(self, wanted: AzureRequest, body: Body = b"") -> HttpResponse:
@@ -90,12 +86,3 @@ class AzureAsyncRequests:
         if wanted.method == "PUT" and answer.body:
             raise Unsettled("the answer has a body")
         return answer
-
-
-@contextmanager
-def _unsettled() -> Iterator[None]:
-    """A thread repeats what this project refuses, and says why."""
-    try:
-        yield
-    except (StoreError, NoAnswer) as error:
-        raise Unsettled(str(error)) from error

@@ -38,7 +38,6 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import AzureReader, AzureRequest, AzureResponse, Container
-from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
@@ -55,8 +54,6 @@ from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
 from skyplane_gateway.stores.response_validation import require_etag, require_made, require_range
-
-__all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
 
 log = logging.getLogger(__name__)
 

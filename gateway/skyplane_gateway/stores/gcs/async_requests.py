@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from requests.structures import CaseInsensitiveDict
 
-from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled, WholeObject
+from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled, WholeObject, unsettled
+from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -24,7 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
     stated_in,
 )
 from skyplane_gateway.stores.http_client import HttpResponse, send
-from skyplane_gateway.stores.response_validation import NoAnswer, read_json
+from skyplane_gateway.stores.response_validation import read_json, require_etag
 from skyplane_gateway.stores.tls_and_proxy import tls_and_proxy_to
 
 log = logging.getLogger(__name__)
@@ -52,16 +53,18 @@ class GcsAsyncRequests:
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if length == 0:
             info = await self.head(key)
-            if info.size_bytes or (if_match is not None and info.etag != if_match):
+            with unsettled():
+                require_etag(info.etag, if_match, key)
+            if info.size_bytes:
                 raise Unsettled("the answer is another version")
             return WholeObject(b"", info.attributes or ObjectAttributes(), info.not_carried)
         url = self._client.urls.body(key)
         answer = await self._answer("GET", url, read_headers(0, length, if_match), 206)
         headers = CaseInsensitiveDict(answer.pairs)
-        if headers.get("Content-Range") != f"bytes 0-{length - 1}/{length}":
+        if headers.get("Content-Range") != range_of_whole(length):
             raise Unsettled("the answer is another range")
-        if if_match is not None and headers.get("x-goog-generation") != if_match:
-            raise Unsettled("the answer is another version")
+        with unsettled():
+            require_etag(headers.get("x-goog-generation"), if_match, key)
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
         # One header for each checksum.
@@ -100,10 +103,8 @@ class GcsAsyncRequests:
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], expected: int, data: Body = b""
     ) -> HttpResponse:
-        try:
+        with unsettled():
             identity = self._client.authorization()
-        except StoreError as error:
-            raise Unsettled(error.message) from error
         if identity is None:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
         sent = {**headers, **identity}
@@ -112,7 +113,5 @@ class GcsAsyncRequests:
 
 def _info(key: str, answer: HttpResponse) -> ObjectInfo:
     """Raises Unsettled where the answer tells of no object."""
-    try:
+    with unsettled():
         return info_of(key, read_json(answer.body, "storage#object"))
-    except (StoreError, NoAnswer) as error:
-        raise Unsettled(f"{type(error).__name__}: {error}") from error

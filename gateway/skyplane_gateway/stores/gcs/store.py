@@ -33,13 +33,8 @@ from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, RangeReader, Reader, Wants
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import GcsBucket
-from skyplane_gateway.stores.gcs.client import GcsClient, bucket_region
+from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.compose import MAX_SOURCES
-from skyplane_gateway.stores.gcs.credentials import (
-    ambient_credentials,
-    sendable_credentials,
-    session_credentials,
-)
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
@@ -52,15 +47,6 @@ from skyplane_gateway.stores.gcs.requests import (
 from skyplane_gateway.stores.gcs.uploads import GcsUploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
 from skyplane_gateway.stores.response_validation import require_etag, require_range
-
-__all__ = [
-    "GcsStore",
-    "ambient_credentials",
-    "bucket_region",
-    "open_from_spec",
-    "sendable_credentials",
-    "session_credentials",
-]
 
 _TIB: Final = MIB * MIB
 _CAPABILITIES: Final = StoreCapabilities(

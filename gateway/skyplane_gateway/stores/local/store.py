@@ -189,7 +189,7 @@ class LocalStore:
         upload = self._upload(key, upload_id)
         with mapped(f"listing the parts of {upload.target}"):
             stored = upload.parts()
-        return tuple(stored[number].part for number in sorted(stored))
+        return tuple(stored[number] for number in sorted(stored))
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         path = path_of(self._root, key)

@@ -45,14 +45,6 @@ _LOCK_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One line of the log: a part and its offset."""
-
-    part: PartInfo
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class LocalUpload:
     """The two files of an upload to `target`."""
 
@@ -93,7 +85,6 @@ class LocalUpload:
 
     def write(self, number: int, data: Body, offset: int, crc32c: int) -> PartInfo:
         """Write one part to the disk, then append it to the log. NotFound: the upload is over."""
-        part = PartInfo(number, f"{offset}-{len(data)}-{crc32c:08x}", len(data), crc32c)
         file = self._open()
         try:
             if not _lock(file, fcntl.LOCK_SH):
@@ -104,7 +95,7 @@ class LocalUpload:
             self._note(number, data, offset, crc32c)
         finally:
             os.close(file)
-        return part
+        return _part(number, offset, len(data), crc32c)
 
     def _open(self) -> int:
         try:
@@ -153,9 +144,9 @@ class LocalUpload:
         finally:
             tidy(copy)
 
-    def parts(self) -> dict[int, _Entry]:
+    def parts(self) -> dict[int, PartInfo]:
         """The stored parts by number; a later line replaces an earlier one."""
-        found: dict[int, _Entry] = {}
+        found: dict[int, PartInfo] = {}
         try:
             lines = self.log.read_text().splitlines()[1:]
         except FileNotFoundError as error:
@@ -166,8 +157,7 @@ class LocalUpload:
             except ValueError:
                 # Empty, or cut short by a crash before the part was acknowledged.
                 continue
-            part = PartInfo(number, f"{offset}-{size}-{crc32c:08x}", size, crc32c)
-            found[number] = _Entry(part, offset)
+            found[number] = _part(number, offset, size, crc32c)
         return found
 
     def require(self, parts: Sequence[PartInfo], size_bytes: int) -> None:
@@ -181,12 +171,13 @@ class LocalUpload:
         end = 0
         for part in parts:
             entry = stored.get(part.number)
-            if entry is None or entry.part.etag != part.etag or entry.offset != end:
+            starts_there = part.etag.startswith(f"{end}-")
+            if entry is None or entry.etag != part.etag or not starts_there:
                 raise ChecksumMismatch(
                     f"part {part.number} of {self.key!r} is not stored as {part.etag} at {end}; "
                     "upload the object again"
                 )
-            end += entry.part.size_bytes
+            end += entry.size_bytes
         if end != size_bytes or self.draft.stat().st_size != size_bytes:
             raise StoreError(
                 f"the parts of {self.key!r} have {end} bytes, not the {size_bytes} expected"
@@ -210,6 +201,10 @@ class LocalUpload:
         return NotFound(
             f"there is no open upload {self.upload_id} of {self.key!r}; begin a new one"
         )
+
+
+def _part(number: int, offset: int, size_bytes: int, crc32c: int) -> PartInfo:
+    return PartInfo(number, f"{offset}-{size_bytes}-{crc32c:08x}", size_bytes, crc32c)
 
 
 def find_uploads(root: Path, prefix: str) -> Iterator[UploadInfo]:

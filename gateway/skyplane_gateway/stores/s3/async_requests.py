@@ -18,10 +18,11 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     is_time_pin,
 )
-from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
+from skyplane_gateway.stores.async_requests import Unsettled, WholeObject, unsettled
 from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.http_client import HttpResponse, send
+from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.bucket import S3Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
@@ -110,8 +111,8 @@ class S3AsyncRequests:
             headers["Range"] = f"bytes=0-{length - 1}"
         answer = await self._answer(method, key, headers, expected)
         _require_whole(answer, length)
-        if if_match is not None and not _is_same(answer.headers.get("etag"), if_match):
-            raise Unsettled("the answer is another version")
+        with unsettled():
+            require_etag(answer.headers.get("etag"), if_match, key)
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
         found = _boto_answer(answer)
@@ -188,10 +189,6 @@ def _boto_answer(answer: HttpResponse) -> dict[str, Any]:
         if name.lower().startswith(_METADATA)
     }
     return found
-
-
-def _is_same(etag: str | None, other: str) -> bool:
-    return etag is not None and etag.strip('"') == other.strip('"')
 
 
 def _require_whole(answer: HttpResponse, length: int) -> None:

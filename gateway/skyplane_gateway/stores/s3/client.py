@@ -1,4 +1,4 @@
-"""Builds botocore clients; reads the credentials of the process and the region of a bucket."""
+"""Builds botocore clients; reads the region of a bucket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.s3.body import send_in_blocks
-from skyplane_gateway.stores.s3.error_mapping import StaleCredentials, mapped, status_of, translate
+from skyplane_gateway.stores.s3.error_mapping import StaleCredentials, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 
@@ -224,37 +224,6 @@ def _config(spec: StoreSpec) -> Config:
 def region_in(bucket: str) -> str:
     """The region in the ARN of an access point; empty for other names and several regions."""
     return bucket.split(":")[3] if bucket.startswith("arn:") else ""
-
-
-def ambient_credentials(profile: str | None = None) -> Credentials | None:
-    """The credentials of botocore's default chain, or of one profile, frozen; None for none.
-
-    Temporary credentials carry `expires_at`.
-
-    Raises:
-        ConfigurationInvalid: no such profile.
-        Unauthenticated: a source of the chain fails.
-    """
-    what = f"reading the credentials of {profile or 'this process'}"
-    with mapped(what), answered_credentials():
-        return frozen_credentials(new_session(profile).get_credentials())
-
-
-def frozen_credentials(found: Any) -> Credentials | None:
-    """Those of botocore's `Credentials` at this moment, to be sent to gateways; None for none."""
-    if found is None:
-        return None
-    now = frozen(found)
-    values = {"access_key_id": now.access_key, "secret_access_key": now.secret_key}
-    if not all(isinstance(value, str) and value for value in values.values()):
-        raise BadAnswer(why="has no credentials")
-    if now.token:
-        values["session_token"] = now.token
-    # botocore has no public name for the expiry; static credentials have none.
-    expiry = getattr(found, "_expiry_time", None)
-    if expiry is not None:
-        values["expires_at"] = str(int(expiry.timestamp()))
-    return Credentials(values)
 
 
 def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:

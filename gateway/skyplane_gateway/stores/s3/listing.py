@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,16 +54,21 @@ def objects(
     arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
     if start_after is not None:
         arguments["StartAfter"] = start_after
-    while True:
-        if restores.are_asked:
-            arguments["OptionalObjectAttributes"] = ["RestoreStatus"]
-        with mapped(what):
-            page: dict[str, Any] = dict(client.list_objects_v2(**arguments))
+
+    def page_of(**given: Any) -> dict[str, Any]:
+        while True:
+            if restores.are_asked:
+                given["OptionalObjectAttributes"] = ["RestoreStatus"]
+            page: dict[str, Any] = dict(client.list_objects_v2(**given))
+            is_told = "OptionalObjectAttributes" in given
+            if is_told or not any(map(is_archived, page.get("Contents", []))):
+                return page
+            restores.are_asked = True
+
+    marker = {"ContinuationToken": "NextContinuationToken"}
+    for page in _pages(page_of, arguments, marker, what):
         server_clock.note(page["ResponseMetadata"]["HTTPHeaders"].get("date"))
         contents = page.get("Contents", [])
-        if "OptionalObjectAttributes" not in arguments and any(map(is_archived, contents)):
-            restores.are_asked = True
-            continue
         if page.get("KeyCount", len(contents)) != len(contents):
             raise broken_listing(what, "a page holds fewer keys than it says")
         for entry in contents:
@@ -76,55 +81,56 @@ def objects(
                 storage_class=class_of(entry),
                 archived=why_archived(entry),
             )
-        if not page.get("IsTruncated"):
-            return
-        arguments["ContinuationToken"] = _next(
-            page.get("NextContinuationToken"), arguments.get("ContinuationToken"), what
-        )
 
 
 def uploads(client: S3Client, bucket: str, prefix: str, what: str) -> Iterator[UploadInfo]:
     """Every open upload of keys under `prefix`."""
-    arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix}
-    while True:
-        with mapped(what):
-            page: dict[str, Any] = dict(client.list_multipart_uploads(**arguments))
+    # A server may name no upload, where the next page begins with another key.
+    markers = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+    arguments = {"Bucket": bucket, "Prefix": prefix}
+    for page in _pages(client.list_multipart_uploads, arguments, markers, what):
         for entry in page.get("Uploads", []):
             # Some servers ignore the prefix here.
             if entry["Key"].startswith(prefix):
                 yield UploadInfo(entry["Key"], entry["UploadId"], entry["Initiated"].timestamp())
-        if not page.get("IsTruncated"):
-            return
-        before = (arguments.get("KeyMarker"), arguments.get("UploadIdMarker"))
-        # A server may name no upload, where the next page begins with another key.
-        after = (page.get("NextKeyMarker"), page.get("NextUploadIdMarker", ""))
-        if after == before or after[0] is None:
-            raise broken_listing(what, "the marker of the next page is missing or repeated")
-        arguments["KeyMarker"], arguments["UploadIdMarker"] = after
 
 
 def parts(
     client: S3Client, bucket: str, key: str, upload_id: str, what: str
 ) -> tuple[PartInfo, ...]:
     """Every stored part, ascending by number."""
-    arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
-    found: list[PartInfo] = []
+    arguments = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
+    marker = {"PartNumberMarker": "NextPartNumberMarker"}
+    found = [
+        PartInfo(
+            entry["PartNumber"],
+            entry.get("ETag", ""),
+            entry["Size"],
+            stated_crc32c(entry.get("ChecksumCRC32C")),
+        )
+        for page in _pages(client.list_parts, arguments, marker, what)
+        for entry in page.get("Parts", [])
+    ]
+    return tuple(sorted(found, key=lambda part: part.number))
+
+
+# Any: each verb has types of its own.
+def _pages(
+    verb: Any, arguments: Mapping[str, Any], markers: Mapping[str, str], what: str
+) -> Iterator[dict[str, Any]]:
+    """The pages of a listing.
+
+    Args:
+        markers: argument of a request -> its name in the page before; the first may not be empty.
+    """
+    place: dict[str, Any] = {}
     while True:
         with mapped(what):
-            page: dict[str, Any] = dict(client.list_parts(**arguments))
-        for entry in page.get("Parts", []):
-            crc32c = stated_crc32c(entry.get("ChecksumCRC32C"))
-            found.append(
-                PartInfo(entry["PartNumber"], entry.get("ETag", ""), entry["Size"], crc32c)
-            )
+            page = dict(verb(**arguments, **place))
+        yield page
         if not page.get("IsTruncated"):
-            return tuple(sorted(found, key=lambda part: part.number))
-        arguments["PartNumberMarker"] = _next(
-            page.get("NextPartNumberMarker"), arguments.get("PartNumberMarker"), what
-        )
-
-
-def _next(token: Any, before: Any, what: str) -> Any:
-    if token is None or token == "" or token == before:
-        raise broken_listing(what, "the marker of the next page is missing or repeated")
-    return token
+            return
+        found = {name: page.get(after) or "" for name, after in markers.items()}
+        if found == place or not next(iter(found.values())):
+            raise broken_listing(what, "the marker of the next page is missing or repeated")
+        place = found

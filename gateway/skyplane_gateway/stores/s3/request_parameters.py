@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.kept_properties import KEEP, is_project_object
@@ -13,22 +12,15 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """boto3's parameter and the header of one option."""
-
-    name: str
-    header: str
-
-
+#: Option -> boto3's parameter and the header.
 _PARAMETERS: Final = {
-    "acl": _Parameter("ACL", "x-amz-acl"),
-    "expires": _Parameter("Expires", "Expires"),
-    "bucket-owner": _Parameter("ExpectedBucketOwner", "x-amz-expected-bucket-owner"),
-    "requester-pays": _Parameter("RequestPayer", "x-amz-request-payer"),
-    "sse": _Parameter("ServerSideEncryption", "x-amz-server-side-encryption"),
-    "sse-kms-key-id": _Parameter("SSEKMSKeyId", "x-amz-server-side-encryption-aws-kms-key-id"),
-    "storage-class": _Parameter("StorageClass", "x-amz-storage-class"),
+    "acl": ("ACL", "x-amz-acl"),
+    "expires": ("Expires", "Expires"),
+    "bucket-owner": ("ExpectedBucketOwner", "x-amz-expected-bucket-owner"),
+    "requester-pays": ("RequestPayer", "x-amz-request-payer"),
+    "sse": ("ServerSideEncryption", "x-amz-server-side-encryption"),
+    "sse-kms-key-id": ("SSEKMSKeyId", "x-amz-server-side-encryption-aws-kms-key-id"),
+    "storage-class": ("StorageClass", "x-amz-storage-class"),
 }
 #: Options of requests that write an object.
 _OF_WRITES: Final = frozenset({"acl", "expires", "sse", "sse-kms-key-id", "storage-class"})
@@ -59,16 +51,16 @@ class RequestParameters:
         shape = model.input_shape
         known = {} if shape is None else shape.members
         found = {
-            _PARAMETERS[name].name: value
+            _PARAMETERS[name][0]: value
             for name, value in self._of(params.get("Key", ""))
-            if _PARAMETERS[name].name in known
+            if _PARAMETERS[name][0] in known
         }
         return {**found, **params}
 
     def headers(self, key: str, *, writes: bool) -> dict[str, str]:
         """The same as headers, for requests that boto3 does not send."""
         return {
-            _PARAMETERS[name].header: value
+            _PARAMETERS[name][1]: value
             for name, value in self._of(key)
             if writes or name not in _OF_WRITES
         }

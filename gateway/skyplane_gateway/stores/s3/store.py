@@ -51,7 +51,6 @@ from skyplane_gateway.stores.response_validation import (
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import S3Reader, SentBody
 from skyplane_gateway.stores.s3.bucket import S3Bucket, require_version, write_failure
-from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.requests import (
     answered_at,
@@ -63,17 +62,7 @@ from skyplane_gateway.stores.s3.requests import (
     part_arguments,
     precondition_arguments,
 )
-from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
 from skyplane_gateway.stores.server_clock import ServerClock
-
-__all__ = [
-    "S3Store",
-    "ambient_credentials",
-    "bucket_region",
-    "open_from_spec",
-    "sendable_credentials",
-    "session_credentials",
-]
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3 import client
 from skyplane_gateway.stores.s3.body import SentBody
-from skyplane_gateway.stores.s3.store import ambient_credentials, bucket_region
+from skyplane_gateway.stores.s3.client import bucket_region
+from skyplane_gateway.stores.s3.credentials import ambient_credentials
 
 CRC = "x-amz-checksum-crc32c"
 MIB = 1 << 20

@@ -14,8 +14,11 @@ from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import CredentialsExpired
 from skyplane_gateway.common.objects import PartInfo, StoreSpec
 from skyplane_gateway.stores import ObjectStore, open_store
-from skyplane_gateway.stores.s3.client import ambient_credentials
-from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
+from skyplane_gateway.stores.s3.credentials import (
+    ambient_credentials,
+    sendable_credentials,
+    session_credentials,
+)
 
 CRC = crc32c(b"x")
 ROLE = {

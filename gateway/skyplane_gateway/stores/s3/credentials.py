@@ -1,4 +1,4 @@
-"""Credentials of AWS that STS gives for a role, and those of another library's session."""
+"""Credentials of AWS for gateways: of this process, of a role, of another library's session."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from botocore.exceptions import ParamValidationError
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import Credentials
-from skyplane_gateway.stores.s3.client import (
-    answered_credentials,
-    frozen_credentials,
-    refresh_before_calls,
-)
+from skyplane_gateway.stores.s3.client import answered_credentials, frozen, refresh_before_calls
 from skyplane_gateway.stores.s3.error_mapping import mapped
 from skyplane_gateway.stores.s3.sdk import BadAnswer, new_session
 
@@ -32,6 +28,37 @@ class _Session(Protocol):
     """The part of a session of botocore or boto3 that is used."""
 
     def get_credentials(self) -> Any: ...
+
+
+def ambient_credentials(profile: str | None = None) -> Credentials | None:
+    """The credentials of botocore's default chain, or of one profile, frozen; None for none.
+
+    Temporary credentials carry `expires_at`.
+
+    Raises:
+        ConfigurationInvalid: no such profile.
+        Unauthenticated: a source of the chain fails.
+    """
+    what = f"reading the credentials of {profile or 'this process'}"
+    with mapped(what), answered_credentials():
+        return frozen_credentials(new_session(profile).get_credentials())
+
+
+def frozen_credentials(found: Any) -> Credentials | None:
+    """Those of botocore's `Credentials` at this moment, to be sent to gateways; None for none."""
+    if found is None:
+        return None
+    now = frozen(found)
+    values = {"access_key_id": now.access_key, "secret_access_key": now.secret_key}
+    if not all(isinstance(value, str) and value for value in values.values()):
+        raise BadAnswer(why="has no credentials")
+    if now.token:
+        values["session_token"] = now.token
+    # botocore has no public name for the expiry; static credentials have none.
+    expiry = getattr(found, "_expiry_time", None)
+    if expiry is not None:
+        values["expires_at"] = str(int(expiry.timestamp()))
+    return Credentials(values)
 
 
 def sendable_credentials(values: Mapping[str, str]) -> Credentials:
