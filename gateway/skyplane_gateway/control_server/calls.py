@@ -7,7 +7,7 @@ may be a lead, may call only those verbs. Nothing here knows how a request came.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -64,30 +64,30 @@ class ControlCalls:
 
     def __init__(self, gateway: GatewayService) -> None:
         self._gateway = gateway
-        orchestrator, lead, both = self._for_orchestrator, self._for_lead, self._for_both
-        #: (method, path) -> call; `{key}` stands for the key of a transfer.
-        self.table: Mapping[tuple[str, str], Handler] = {
-            ("GET", "/v1/status"): both(self._status),
-            ("GET", "/v1/log"): orchestrator(self._log),
-            ("PUT", "/v1/topology"): orchestrator(self._topology),
-            ("PUT", "/v1/plan"): orchestrator(self._keep_plan),
-            ("GET", "/v1/plan"): orchestrator(self._plan),
-            ("POST", "/v1/probe"): orchestrator(self._probe),
-            ("POST", "/v1/renew"): both(self._renew),
-            ("POST", "/v1/drain"): orchestrator(self._drain),
-            ("POST", "/v1/shutdown"): orchestrator(self._shutdown),
-            ("POST", "/v1/transfers/{key}"): orchestrator(self._submit),
-            ("GET", "/v1/transfers/{key}"): orchestrator(self._transfer_status),
-            ("POST", "/v1/transfers/{key}/attach"): orchestrator(self._attach),
-            ("POST", "/v1/transfers/{key}/credentials"): orchestrator(self._credentials),
-            ("GET", "/v1/transfers/{key}/report"): orchestrator(self._report),
-            ("POST", "/v1/transfers/{key}/cancel"): orchestrator(self._cancel),
-            ("POST", "/v1/transfers/{key}/stop"): orchestrator(self._stop),
-            ("POST", "/v1/transfers/{key}/release"): both(self._release),
-            ("POST", "/v1/transfers/{key}/chunks"): lead(self._chunks),
-            ("GET", "/v1/transfers/{key}/outcomes"): lead(self._outcomes),
-            ("GET", "/v1/transfers/{key}/chunks"): lead(self._chunk_states),
-            ("POST", "/v1/transfers/{key}/store"): lead(self._store),
+        orchestrator, lead, both = ("orchestrator",), ("lead",), ("orchestrator", "lead")
+        #: (method, path) -> who may call, and the call; `{key}` stands for the key of a transfer.
+        self.table: Mapping[tuple[str, str], tuple[Sequence[str], Handler]] = {
+            ("GET", "/v1/status"): (both, self._status),
+            ("GET", "/v1/log"): (orchestrator, self._log),
+            ("PUT", "/v1/topology"): (orchestrator, self._topology),
+            ("PUT", "/v1/plan"): (orchestrator, self._keep_plan),
+            ("GET", "/v1/plan"): (orchestrator, self._plan),
+            ("POST", "/v1/probe"): (orchestrator, self._probe),
+            ("POST", "/v1/renew"): (both, self._renew),
+            ("POST", "/v1/drain"): (orchestrator, self._drain),
+            ("POST", "/v1/shutdown"): (orchestrator, self._shutdown),
+            ("POST", "/v1/transfers/{key}"): (orchestrator, self._submit),
+            ("GET", "/v1/transfers/{key}"): (orchestrator, self._transfer_status),
+            ("POST", "/v1/transfers/{key}/attach"): (orchestrator, self._attach),
+            ("POST", "/v1/transfers/{key}/credentials"): (orchestrator, self._credentials),
+            ("GET", "/v1/transfers/{key}/report"): (orchestrator, self._report),
+            ("POST", "/v1/transfers/{key}/cancel"): (orchestrator, self._cancel),
+            ("POST", "/v1/transfers/{key}/stop"): (orchestrator, self._stop),
+            ("POST", "/v1/transfers/{key}/release"): (both, self._release),
+            ("POST", "/v1/transfers/{key}/chunks"): (lead, self._chunks),
+            ("GET", "/v1/transfers/{key}/outcomes"): (lead, self._outcomes),
+            ("GET", "/v1/transfers/{key}/chunks"): (lead, self._chunk_states),
+            ("POST", "/v1/transfers/{key}/store"): (lead, self._store),
         }
 
     async def answer(
@@ -111,25 +111,17 @@ class ControlCalls:
         if words[:3] == ["", "v1", "transfers"] and len(words) > 3:
             key, words[3] = unquote(words[3]), "{key}"
         pattern = "/".join(words)
-        call = self.table.get((method, pattern))
-        if call is None:
+        if (method, pattern) not in self.table:
             is_known = any(path == pattern for _, path in self.table)
             status = HTTPStatus.METHOD_NOT_ALLOWED if is_known else HTTPStatus.NOT_FOUND
             unknown = ConfigurationInvalid(f"{method} {parts.path}: {status.phrase}")
             return status, unknown.to_dict()
-        query = dict(parse_qsl(parts.query))
-        path = parts.path
-
-        def answering() -> Awaitable[ControlResponse]:
-            return call(ControlRequest(method, path, query, key, body, caller(), listed))
-
-        return await self._answered(answering, method, path)
-
-    async def _answered(
-        self, answering: Callable[[], Awaitable[ControlResponse]], method: str, path: str
-    ) -> tuple[int, ControlResponse]:
+        who, call = self.table[method, pattern]
+        query, path = dict(parse_qsl(parts.query)), parts.path
         try:
-            return HTTPStatus.OK, await answering()
+            request = ControlRequest(method, path, query, key, body, caller(), listed)
+            self._require_allowed(request, who)
+            return HTTPStatus.OK, await self._in_service(call, request)
         except SkyplaneError as error:
             status = (
                 HTTPStatus.UNPROCESSABLE_ENTITY
@@ -149,39 +141,28 @@ class ControlCalls:
             failed = InternalError.of(error, f"{method} {path}", "this gateway")
             return HTTPStatus.INTERNAL_SERVER_ERROR, failed.to_dict()
 
-    # -- authorisation
+    def _require_allowed(self, request: ControlRequest, who: Sequence[str]) -> None:
+        """Raises NotAuthorised."""
+        caller = request.caller
+        role = "orchestrator" if caller.is_orchestrator else "lead"
+        if role not in who or (role == "lead" and not self._gateway.may_lead(caller.node)):
+            raise NotAuthorised(
+                f"{caller.node or 'the orchestrator'} may not call "
+                f"{request.method} {request.path} on {self._gateway.config.node}"
+            )
 
-    def _guarded(self, call: Handler, allows: Callable[[Caller], bool]) -> Handler:
-        async def handle(request: ControlRequest) -> ControlResponse:
-            caller = request.caller
-            if not allows(caller):
-                raise NotAuthorised(
-                    f"{caller.node or 'the orchestrator'} may not call "
-                    f"{request.method} {request.path} on {self._gateway.config.node}"
-                )
+    async def _in_service(self, call: Handler, request: ControlRequest) -> ControlResponse:
+        """The answer of a gateway that is not ending."""
+        self._gateway.require_in_service()
+        try:
+            return await call(request)
+        except StoreUnavailable:
+            # The store may have carried out the request: the caller has to look.
+            raise
+        except (SkyplaneError, RuntimeError):
+            # An error of a gateway that is ending says nothing about the transfer.
             self._gateway.require_in_service()
-            try:
-                return await call(request)
-            except StoreUnavailable:
-                # The store may have carried out the request: the caller has to look.
-                raise
-            except (SkyplaneError, RuntimeError):
-                # An error of a gateway that is ending says nothing about the transfer.
-                self._gateway.require_in_service()
-                raise
-
-        return handle
-
-    def _for_orchestrator(self, call: Handler) -> Handler:
-        return self._guarded(call, lambda caller: caller.is_orchestrator)
-
-    def _for_lead(self, call: Handler) -> Handler:
-        return self._guarded(call, lambda caller: self._gateway.may_lead(caller.node))
-
-    def _for_both(self, call: Handler) -> Handler:
-        return self._guarded(
-            call, lambda caller: caller.is_orchestrator or self._gateway.may_lead(caller.node)
-        )
+            raise
 
     # -- the gateway itself
 

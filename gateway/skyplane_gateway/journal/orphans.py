@@ -10,7 +10,6 @@ time that the caller gives.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from skyplane_gateway.common.objects import UploadInfo
@@ -24,20 +23,7 @@ from skyplane_gateway.journal.journal_folder import (
 )
 from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.local.uploads import OrphanFile, find_orphan_files
-
-log = logging.getLogger(__name__)
-
-__all__ = [
-    "JournalIndex",
-    "LeftTransfer",
-    "NamedUploads",
-    "OrphanFile",
-    "find_transfers",
-    "is_unfinished_journal",
-    "old_orphan_files",
-    "old_uploads",
-]
+from skyplane_gateway.stores.local.uploads import OrphanFile as OrphanFile, find_orphan_files
 
 
 @dataclass(slots=True)

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, ChunkState
 from skyplane_gateway.source.transfer import SourceTransfer
 
 
-class SourcePeer(Protocol):
-    """A gateway that reads ranges and sends them as chunks. Every call may be repeated.
+class RemoteSource:
+    """A source behind its control API. Every call may be repeated.
 
     Raises (every call):
         GatewayUnreachable: it does not answer.
         UnknownTransfer, StaleEpoch: it does not serve this lead.
     """
-
-    @property
-    def node(self) -> str: ...
-
-    async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
-        """Hand over orders; the source ignores an order that it knows already."""
-
-    async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        """Chunks that ended after sequence number `after`, and the newest number."""
-
-    async def chunks(self) -> list[ChunkState]:
-        """The orders that have moved bytes or wait, and have no outcome yet."""
-
-    async def routes(self) -> dict[int, str]:
-        """The routes that begin there -> why each is down; empty while it is up."""
-
-    def close(self) -> None:
-        """Close connections."""
-
-
-class RemoteSource:
-    """A source behind its control API."""
 
     def __init__(self, node: str, client: ControlClient, transfer_key: str, epoch: int) -> None:
         self.node = node
@@ -48,20 +26,24 @@ class RemoteSource:
         self._epoch = epoch
 
     async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
+        """Hand over orders; the source ignores an order that it knows already."""
         documents = [order.to_dict() for order in orders]
         await asyncio.to_thread(self._client.dispatch, self._transfer_key, self._epoch, documents)
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
+        """Chunks that ended after sequence number `after`, and the newest number."""
         answer = await asyncio.to_thread(
             self._client.outcomes, self._transfer_key, self._epoch, after=after, wait_s=wait_s
         )
         return int(answer["last"]), [ChunkOutcome.from_dict(row) for row in answer["outcomes"]]
 
     async def chunks(self) -> list[ChunkState]:
+        """The orders that have moved bytes or wait, and have no outcome yet."""
         answer = await asyncio.to_thread(self._client.chunks, self._transfer_key, self._epoch)
         return [ChunkState(*row) for row in answer["chunks"]]
 
     async def routes(self) -> dict[int, str]:
+        """The routes that begin there -> why each is down; empty while it is up."""
         status = await asyncio.to_thread(self._client.status)
         return _reasons_down(status["routes"])
 
@@ -70,7 +52,7 @@ class RemoteSource:
 
 
 class LocalSource:
-    """The lead's own source; `statistics` are those of the gateway's routes."""
+    """As `RemoteSource`, of the lead's own; `statistics` are those of the gateway's routes."""
 
     def __init__(
         self,
@@ -97,6 +79,10 @@ class LocalSource:
 
     def close(self) -> None:
         """There is no connection; the service owns the source."""
+
+
+#: A gateway that reads ranges and sends them as chunks.
+SourcePeer = RemoteSource | LocalSource
 
 
 def _reasons_down(statistics: Sequence[Mapping[str, Any]]) -> dict[int, str]:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from skyplane_gateway.common.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.config import Route
@@ -133,7 +133,7 @@ class Scene:
         self.sinks = {node: FakeSink() for node in sinks}
         self.delivery = ChunkDelivery(
             self.dispatcher,
-            sources,
+            cast("Any", sources),
             {node: SinkPeer(node, sink.call) for node, sink in self.sinks.items()},
             ack_deadline_s=DEADLINE_S,
             stall_deadline_s=STALL_S,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tests.memory_store import create_bucket
 
@@ -246,6 +246,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
         if "resumed" in case:
             JournalFolder(target, FOLDER, TRANSFER).write(full_journal(spec, length, count), None)
         peer = SinkPeer("b", DirectSink(target, threads).call)
+        reading = PatientSource(outcomes_of(case), lambda: "behind" not in case or source.is_listed)
         transfer = LeadTransfer(
             transfer_key=TRANSFER,
             epoch=2,
@@ -253,11 +254,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
             topology=Topology((Route(0, ("a", "b"), (1,), 1.0),), {}, {}),
             peers=Peers(
                 store=source,
-                sources={
-                    "a": PatientSource(
-                        outcomes_of(case), lambda: "behind" not in case or source.is_listed
-                    )
-                },
+                sources={"a": cast("Any", reading)},
                 sinks=(peer,),
                 capabilities=replace(source.capabilities),
                 sink_capacity_bytes={"b": 256 * MIB},
