@@ -27,6 +27,9 @@ ASIDE_FOLDER: Final = f"{PROJECT_FOLDER}aside/"
 #: User metadata by which Hadoop, Spark and AzCopy mark an empty object as a folder, in Azure.
 FOLDER_MARK: Final = ("hdi_isfolder", "true")
 
+#: Kind of store -> the scheme of its URLs, where it is another word.
+_SCHEMES: Final = {"gcs": "gs", "azure": "az"}
+
 #: Sorted pairs of names and values.
 Tags = tuple[tuple[str, str], ...]
 
@@ -286,6 +289,17 @@ class StoreSpec:
         """For messages: kind and bucket, and the endpoint where there is one."""
         at = f" at {self.endpoint_url}" if self.endpoint_url else ""
         return f"{self.kind}://{self.bucket}{at}"
+
+    def url(self, key: str) -> str:
+        """Of an object or a prefix, for messages."""
+        if self.kind == "file":
+            return f"{self.bucket.rstrip('/')}/{key}"
+        return f"{_SCHEMES.get(self.kind, self.kind)}://{self.bucket}/{key}"
+
+    def doing(self, verb: str, key: str) -> str:
+        """The beginning of an error message: which request, of which object, at which endpoint."""
+        at = f" at {self.endpoint_url}" if self.endpoint_url else ""
+        return f"{verb} {self.url(key)}{at}"
 
     def option(self, name: str, default: str = "") -> str:
         return dict(self.options).get(name, default)

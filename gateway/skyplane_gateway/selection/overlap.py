@@ -31,13 +31,13 @@ def refuse_overlap(
         target = map_key(source_prefix, source_prefix, destination_prefix, recursive=False)
         if _place(source, source_prefix) == _place(destination, target):
             raise ConfigurationInvalid(
-                f"source and destination are the same object, {_name(source, source_prefix)}; "
+                f"source and destination are the same object, {source.url(source_prefix)}; "
                 "choose another destination"
             )
         return
     above = _folder_place(source, source_prefix)
     below = _folder_place(destination, destination_prefix)
-    here, there = _name(source, source_prefix), _name(destination, destination_prefix)
+    here, there = source.url(source_prefix), destination.url(destination_prefix)
     if below == above:
         raise ConfigurationInvalid(
             f"source {here} and destination {there} are the same place; choose another destination"
@@ -47,14 +47,6 @@ def refuse_overlap(
             f"the destination {there} lies in the source {here}, so the copy would copy itself; "
             "choose a destination beside it"
         )
-
-
-def _name(spec: StoreSpec, prefix: str) -> str:
-    """The URL of a location."""
-    if spec.kind == "file":
-        return f"{spec.bucket.rstrip('/')}/{prefix}"
-    scheme = {"gcs": "gs", "azure": "az"}.get(spec.kind, spec.kind)
-    return f"{scheme}://{spec.bucket}/{prefix}"
 
 
 def _same_store(one: StoreSpec, other: StoreSpec) -> bool:

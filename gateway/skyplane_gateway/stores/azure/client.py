@@ -79,8 +79,7 @@ class Container:
             raise ConfigurationInvalid(
                 f"{spec.bucket!r} names no container; write az://account/container/"
             )
-        self.place = f"az://{spec.bucket}"
-        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        self.doing = spec.doing
         account_url = url_of_account(account, spec.endpoint_url)
         self._url = f"{account_url}/{quote(name)}"
         is_anonymous = spec.option("anonymous") == "true"
@@ -102,10 +101,6 @@ class Container:
             return None
         found = Stated.crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
         return found or Stated.md5(md5_of(headers) if self.uses_md5 else None)
-
-    def doing(self, verb: str, key: str) -> str:
-        """The beginning of an error message: which request, of which object."""
-        return f"{verb} {self.place}/{key}{self._at}"
 
     def signed(self, wanted: AzureRequest, body_bytes: int) -> tuple[str, dict[str, str]]:
         """The URL and all headers of a request with a body of so many bytes. Raises AzureError."""

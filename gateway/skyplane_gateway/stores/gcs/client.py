@@ -60,15 +60,11 @@ class GcsClient:
         self.server_clock = ServerClock()
         self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
         self._given = credentials
-        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        self.doing = spec.doing
         self._lock = threading.Lock()
         self._session: Any = None
         if credentials is not None:
             google_credentials(spec, credentials)
-
-    def doing(self, verb: str, key: str) -> str:
-        """The beginning of an error message: which request, of which object."""
-        return f"{verb} gs://{self.spec.bucket}/{key}{self._at}"
 
     def authorization(self) -> dict[str, str] | None:
         """The headers that identify a request; None while a thread has to get a token.

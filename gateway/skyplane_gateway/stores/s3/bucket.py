@@ -59,7 +59,7 @@ class S3Bucket:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         self.name = spec.bucket
         self.client, self.session = open_client(spec, credentials)
-        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        self.doing = spec.doing
         checksum = checksum_use(spec)
         self.trusts_checksum = checksum == "trusted"
         self.sends_checksum = checksum != "none"
@@ -67,10 +67,6 @@ class S3Bucket:
         self.etag_is_md5 = uses_md5(spec) and not spec.bucket.endswith("--x-s3")
         self.checks_preconditions = spec.option("preconditions") == "checked"
         self.reads_tags = spec.option("tags") == KEEP
-
-    def doing(self, verb: str, key: str) -> str:
-        """The beginning of an error message: which request, of which object."""
-        return f"{verb} s3://{self.name}/{key}{self._at}"
 
     def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
         """The object that a HEAD answer shows."""

@@ -237,8 +237,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     """
     if region := region_in(spec.bucket):
         return region
-    at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
-    what = f"asking for the region of s3://{spec.bucket}{at}"
+    what = f"asking for the region of {spec.place}"
     client, _ = open_client(spec, credentials)
     try:
         answer = client.head_bucket(Bucket=spec.bucket)
