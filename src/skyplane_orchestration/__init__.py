@@ -11,36 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.client import Client
-    from skyplane_orchestration.errors import SkyplaneError
-    from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.client import Client as Client
+    from skyplane_orchestration.errors import SkyplaneError as SkyplaneError
+    from skyplane_orchestration.model.fleet import Fleet as Fleet
+    from skyplane_orchestration.model.identity import RunIdentity as RunIdentity
     from skyplane_orchestration.model.job import (
-        Deadline,
-        MaximizeThroughput,
-        MinimizeCost,
-        TransferJob,
+        Deadline as Deadline,
+        MaximizeThroughput as MaximizeThroughput,
+        MinimizeCost as MinimizeCost,
+        TransferJob as TransferJob,
     )
-    from skyplane_orchestration.model.location import Location
-    from skyplane_orchestration.model.plan import TransferPlan
-    from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.model.location import Location as Location
+    from skyplane_orchestration.model.plan import TransferPlan as TransferPlan
+    from skyplane_orchestration.model.result import TransferResult as TransferResult
 
     __version__: str
-
-__all__ = [
-    "Client",
-    "Deadline",
-    "Fleet",
-    "Location",
-    "MaximizeThroughput",
-    "MinimizeCost",
-    "RunIdentity",
-    "SkyplaneError",
-    "TransferJob",
-    "TransferPlan",
-    "TransferResult",
-    "__version__",
-]
 
 _HOMES: Final = {
     "Client": "client",
@@ -55,6 +40,8 @@ _HOMES: Final = {
     "TransferPlan": "model.plan",
     "TransferResult": "model.result",
 }
+
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> object:

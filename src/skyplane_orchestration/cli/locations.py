@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.job_from_options import location_from
@@ -21,6 +21,7 @@ from skyplane_orchestration.model.location import is_url_or_path, nearest_names,
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.grids import Grid
 
 Made = TypeVar("Made")
 
@@ -89,6 +90,19 @@ def require_plain_regions(options: argparse.Namespace) -> None:
         for end in ("src", "dst"):
             if getattr(options, f"{end}_{name}"):
                 raise ConfigurationInvalid(f"--{end}-{name} is for URLs, not for region tags")
+
+
+def between_regions(
+    options: argparse.Namespace, client: Client, *further: str
+) -> tuple[Grid, dict[str, Any]]:
+    """For plans between region tags: the grid with the quotas there, and the other arguments.
+
+    Raises ConfigurationInvalid.
+    """
+    require_plain_regions(options)
+    request = planner_options.request_from(options, client.grid.tags)
+    ends = (options.src, options.dst, *further)
+    return client.grid_within_quotas(ends, request["policy"]), request
 
 
 def require_one_destination(options: argparse.Namespace) -> None:

@@ -9,9 +9,9 @@ from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.locations import (
     are_locations,
     as_prefix_or_object,
+    between_regions,
     planning_job,
     require_one_destination,
-    require_plain_regions,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import named_location
@@ -46,12 +46,11 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
     from skyplane_orchestration import planner
     from skyplane_orchestration.model.job import MinimizeCost
 
-    require_plain_regions(options)
-    request = planner_options.request_from(options, client.grid.tags)
-    destinations = (options.dst, *options.further)
-    grid = client.grid_within_quotas((options.src, *destinations), request["policy"])
+    grid, request = between_regions(options, client, *options.further)
     objective = planner_options.objective_from(options) or MinimizeCost()
-    return planner.multicast_plan(grid, options.src, destinations, objective, **request)
+    return planner.multicast_plan(
+        grid, options.src, (options.dst, *options.further), objective, **request
+    )
 
 
 # ---------------------------------------------------------------- text

@@ -26,6 +26,7 @@ from skyplane_orchestration.dagster.partitions import (
     require_one_fleet,
     require_partitioned,
 )
+from skyplane_orchestration.dagster.placeholders import location_of
 from skyplane_orchestration.dagster.translator import (
     definition_metadata,
     description_of,
@@ -34,10 +35,8 @@ from skyplane_orchestration.dagster.translator import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_arguments
-from skyplane_orchestration.model.job import (
-    TransferJob,
-)
-from skyplane_orchestration.model.location import Location, named_location
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 
 
 class AssetOptions(JobArguments, total=False):
@@ -114,7 +113,7 @@ def build_skyplane_transfer_asset(
     Raises ConfigurationInvalid for an invalid job, an unknown placeholder, or partitions that
     would copy the same.
     """
-    ends = _location("source", source), _location("destination", destination)
+    ends = location_of("source", source), location_of("destination", destination)
     asset = AssetTransfer(
         key=_key(key_prefix, name, checks=checks),
         job=TransferJob(*ends, **job),
@@ -208,11 +207,6 @@ def build_skyplane_transfer_assets(
     ]
     require_manifests(options.get("manifest"), options.get("partitions_def"), len(made))
     return made
-
-
-def _location(name: str, place: Location | str) -> Location:
-    """The location of an argument. Raises InvalidLocation."""
-    return place if isinstance(place, Location) else named_location({"url": place}, {"url": name})
 
 
 def _not_waiting_for(

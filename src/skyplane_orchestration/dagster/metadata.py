@@ -31,21 +31,16 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 
 
 def _plan_summary(plan: TransferPlan) -> Metadata:
+    promised = plan.promised_gbps
     return {
         "skyplane/planned_gbps": plan.throughput_gbps,
-        **_promise(plan),
+        **({} if promised is None else {"skyplane/promised_gbps": promised}),
         "skyplane/planned_usd_per_gb": plan.cost.usd_per_gb,
         "skyplane/relays": ", ".join(plan.relays) or "none",
         "skyplane/plan_paths": dg.MetadataValue.md(plan_markdown(plan)),
         # Of pictures, Dagster's page shows only images of Markdown, also those with a data URL.
         "skyplane/plan_picture": dg.MetadataValue.md(plan_image_markdown(plan)),
     }
-
-
-def _promise(plan: TransferPlan) -> Metadata:
-    if plan.promised_gbps is None:
-        return {}
-    return {"skyplane/promised_gbps": plan.promised_gbps}
 
 
 def materialization_metadata(

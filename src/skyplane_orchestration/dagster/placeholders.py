@@ -82,13 +82,14 @@ def filled_url(place: str, url: str, values: Values) -> str:
     return made
 
 
+def location_of(place: str, given: Location | str) -> Location:
+    """The location of an argument, `place`. Raises InvalidLocation."""
+    return given if isinstance(given, Location) else named_location({"url": given}, {"url": place})
+
+
 def unpartitioned(place: str, location: Location | str) -> Location:
     """A location without placeholders. Raises ConfigurationInvalid if it has some."""
-    given = (
-        location
-        if isinstance(location, Location)
-        else named_location({"url": location}, {"url": place})
-    )
+    given = location_of(place, location)
     return replace(given, url=filled_url(place, given.url, {}))
 
 

@@ -76,7 +76,8 @@ def aws_credentials(
     extra = _checked_extra(connection, connection_id)
     if _is_unsigned(extra):
         return None
-    if _needs_session(extra):
+    # More than the fields with keys says then what the credentials are.
+    if extra.get("role_arn") or conf.get("aws", "session_factory", fallback=""):
         from_hook = _hook_session(connection_id)
         if from_hook is not None:
             return session_credentials("s3", from_hook)
@@ -149,11 +150,6 @@ def _checked_extra(connection: ConnectionLike, connection_id: str) -> dict[str, 
 
 def _is_unsigned(extra: Mapping[str, Any]) -> bool:
     return bool(extra["config_kwargs"].get("signature_version") == "unsigned")
-
-
-def _needs_session(extra: Mapping[str, Any]) -> bool:
-    """Whether more than the fields with keys says what the credentials are."""
-    return bool(extra.get("role_arn") or conf.get("aws", "session_factory", fallback=""))
 
 
 def _hook_session(connection_id: str) -> Any:

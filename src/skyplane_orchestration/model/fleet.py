@@ -35,18 +35,18 @@ STORE_IDENTITY: Final = "store_identity"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 
+_WHERE: Final = {
+    LOCAL: "gateways are processes of this machine, and all bytes pass through it",
+    SSH: "gateways are processes of the machines in the hosts file, reached over ssh",
+    CLOUD: "gateways run on instances in the plan's regions, launched for this fleet",
+    IN_PROCESS: "this process copied the objects itself, without gateways of their own",
+}
+
 
 def where_gateways_run(provisioner: str) -> str:
     """A sentence about a provisioner's gateways, for logs and metadata."""
-    if provisioner == LOCAL:
-        return "gateways are processes of this machine, and all bytes pass through it"
-    if provisioner == SSH:
-        return "gateways are processes of the machines in the hosts file, reached over ssh"
-    if provisioner == CLOUD:
-        return "gateways run on instances in the plan's regions, launched for this fleet"
-    if provisioner == IN_PROCESS:
-        return "this process copied the objects itself, without gateways of their own"
-    return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
+    named = f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
+    return _WHERE.get(provisioner, named)
 
 
 def instance_of(node: str) -> str:

@@ -195,10 +195,10 @@ class Limits:
     """
 
     instance_limit: int | None = None
-    instance_types: Mapping[str, str] = field(default_factory=dict)
+    instance_types: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_relays: int | None = None
     chunk_mib: int | None = None
-    vcpu_quota: Mapping[str, int] = field(default_factory=dict)
+    vcpu_quota: Mapping[str, int] = field(default_factory=dict, hash=False)
     source_read_gbps: float | None = None
     destination_write_gbps: float | None = None
     safety_margin: float = 0.0
@@ -235,9 +235,6 @@ class Limits:
     def part_mib(self) -> int:
         """Size of the parts of larger objects."""
         return _PART_MIB if self.chunk_mib is None else self.chunk_mib
-
-    def __hash__(self) -> int:
-        return hash((self.instance_limit, self.max_relays, self.chunk_mib))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -84,7 +84,7 @@ class Location(Document, what="a location"):
     region: str = ""
     endpoint_url: str = ""
     credential_ref: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check(self)
@@ -126,9 +126,6 @@ class Location(Document, what="a location"):
                     "as http://127.0.0.1:9000"
                 )
 
-    def __hash__(self) -> int:
-        return hash((self.url, self.region, self.endpoint_url, self.credential_ref))
-
     @property
     def kind(self) -> str:
         """`s3`, `gcs`, `azure` or `file`."""
@@ -151,7 +148,7 @@ class Location(Document, what="a location"):
 
     def at(self, region: str) -> Location:
         """The same place with its region known."""
-        return Location(self.url, region, self.endpoint_url, self.credential_ref, self.options)
+        return replace(self, region=region)
 
     def url_of(self, key: str) -> str:
         """The URL of another key in the same bucket, in the spelling of this one."""

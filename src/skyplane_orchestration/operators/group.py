@@ -45,6 +45,9 @@ _OWN: Final = frozenset({"task_id", "task_group", "plan", "fleet", "gateways"})
 #: whole group, `finish` would succeed after a failed transfer.
 _OF_ONE: Final = {"trigger_rule": "plan", "inlets": "transfer", "outlets": "transfer"}
 
+#: What some task takes of the arguments of a group.
+_OF_TASKS: Final = frozenset[str]().union(*map(accepted_by, _OPERATORS.values())) - _OWN
+
 _OF_GROUP: Final = frozenset(signature(TaskGroup).parameters) - {"group_id"}
 
 
@@ -90,7 +93,7 @@ class SkyplaneTransferGroup(TaskGroup):
     ) -> None:
         checked(tuple[Any, ...], outlets, "outlets")
         overrides = _checked_overrides(task_overrides)
-        _require_known(type(self).__name__, arguments, _OF_GROUP | _of_tasks())
+        _require_known(type(self).__name__, arguments, _OF_GROUP | _OF_TASKS)
         ends = ends_of(arguments)
         of_group = {name: arguments[name] for name in arguments.keys() & _OF_GROUP}
         super().__init__(group_id=group_id, **{"tooltip": f"copies {ends}", **of_group})
@@ -138,11 +141,6 @@ class SkyplaneTransferGroup(TaskGroup):
         # Only the last tasks decide about a run. Without `finish`, a successful teardown
         # would hide a failed transfer.
         self.transfer >> self.finish
-
-
-def _of_tasks() -> frozenset[str]:
-    """What some task takes of the arguments of a group."""
-    return frozenset().union(*map(accepted_by, _OPERATORS.values())) - _OWN
 
 
 def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:

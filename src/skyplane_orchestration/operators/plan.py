@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.links.skyplane import SkyplanePlanLink
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.operators.executors import remote_executor
@@ -51,15 +50,7 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         plan = job_run.plan()
         if job_run.has_nothing_to_copy():
             plan = plan.without_work()
-        self.log.info(
-            "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",
-            plan.src,
-            plan.dst,
-            plan.throughput_gbps,
-            plan.cost.usd_per_gb,
-            counted(plan.instance_count, "instance"),
-            ", ".join(plan.relays) or "none",
-        )
+        self.log.info("%s to %s: %s", plan.src, plan.dst, plan.in_words)
         if plan.promised_gbps is not None:
             promise = "promised: %.2f Gbit/s, in %.0f %% of transfers"
             self.log.info(promise, plan.promised_gbps, 100 * plan.confidence)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ObjectsDiffer
-from skyplane_orchestration.formatting import size
 from skyplane_orchestration.operators.arguments import Flag
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 
@@ -54,15 +53,7 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
             listing_only=self.listing_only,
             download=self.download,
         )
-        how = "checksums" if report.has_checksums else "names and sizes only"
-        self.log.info(
-            "%d of %d objects are equal (%s, by %s); %s read",
-            report.equal,
-            report.objects,
-            size(report.size_bytes),
-            how,
-            size(report.read_bytes),
-        )
+        self.log.info("%s", report.summary)
         for warning in report.warnings:
             self.log.warning("%s", warning)
         for row in report.differences:

@@ -12,45 +12,38 @@ from typing import TYPE_CHECKING, Final
 from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.planner.baselines import best_relay, default_objective, direct
-    from skyplane_orchestration.planner.check import violations
-    from skyplane_orchestration.planner.comparison import Comparison, compare
-    from skyplane_orchestration.planner.explain import Explanation, explain_plan
-    from skyplane_orchestration.planner.forecasting import Forecast, ForecastJob, forecast
-    from skyplane_orchestration.planner.multicast import (
-        default_multicast_objective,
-        multicast_plan,
-        multicast_violations,
+    from skyplane_orchestration.planner.baselines import (
+        best_relay as best_relay,
+        default_objective as default_objective,
+        direct as direct,
     )
-    from skyplane_orchestration.planner.optimize import plan
-    from skyplane_orchestration.planner.pareto import frontier
-    from skyplane_orchestration.planner.plots.frontier_chart import frontier_svg
-    from skyplane_orchestration.planner.plots.plan_map import plan_svg
-    from skyplane_orchestration.planner.pricing.transfer_services import quote_services
-    from skyplane_orchestration.planner.problem import build_problem
-
-__all__ = [
-    "Comparison",
-    "Explanation",
-    "Forecast",
-    "ForecastJob",
-    "best_relay",
-    "build_problem",
-    "compare",
-    "default_multicast_objective",
-    "default_objective",
-    "direct",
-    "explain_plan",
-    "forecast",
-    "frontier",
-    "frontier_svg",
-    "multicast_plan",
-    "multicast_violations",
-    "plan",
-    "plan_svg",
-    "quote_services",
-    "violations",
-]
+    from skyplane_orchestration.planner.check import violations as violations
+    from skyplane_orchestration.planner.comparison import (
+        Comparison as Comparison,
+        compare as compare,
+    )
+    from skyplane_orchestration.planner.explain import (
+        Explanation as Explanation,
+        explain_plan as explain_plan,
+    )
+    from skyplane_orchestration.planner.forecasting import (
+        Forecast as Forecast,
+        ForecastJob as ForecastJob,
+        forecast as forecast,
+    )
+    from skyplane_orchestration.planner.multicast import (
+        default_multicast_objective as default_multicast_objective,
+        multicast_plan as multicast_plan,
+        multicast_violations as multicast_violations,
+    )
+    from skyplane_orchestration.planner.optimize import plan as plan
+    from skyplane_orchestration.planner.pareto import frontier as frontier
+    from skyplane_orchestration.planner.plots.frontier_chart import frontier_svg as frontier_svg
+    from skyplane_orchestration.planner.plots.plan_map import plan_svg as plan_svg
+    from skyplane_orchestration.planner.pricing.transfer_services import (
+        quote_services as quote_services,
+    )
+    from skyplane_orchestration.planner.problem import build_problem as build_problem
 
 #: The module of each public name. No module has the name of a public function: Python makes an
 #: imported submodule an attribute of its package.
@@ -76,6 +69,8 @@ _MODULES: Final = {
     "quote_services": "pricing.transfer_services",
     "violations": "check",
 }
+
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -11,20 +11,15 @@ OPTIMAL_GAP: Final = 1e-4
 
 
 def gap_of(objective: Objective, value: float, bound: float) -> float:
-    """The proven relative distance between the value of an objective and its bound."""
+    """The proven distance between the value of an objective and its bound, as a share of it."""
     if isinstance(objective, MaximizeThroughput):
-        return excess_over(bound, value)
+        return max(0.0, bound / value - 1)
     return relative_gap(value, bound)
 
 
 def relative_gap(value: float, bound: float) -> float:
     """How far a value to minimise is above its lower bound, as a share of the value."""
     return max(0.0, (value - bound) / value) if value > 0 else 0.0
-
-
-def excess_over(bound: float, value: float) -> float:
-    """How far an upper bound is above a value to maximise, as a share of the value."""
-    return max(0.0, bound / value - 1)
 
 
 def solver_status(gap: float) -> str:

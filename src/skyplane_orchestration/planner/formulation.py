@@ -116,12 +116,6 @@ def _instances(problem: PlanProblem, factor: Floats) -> Entries:
     )
 
 
-def _throughput(problem: PlanProblem, factor: float) -> Entries:
-    """The entry factor * G, in row 0."""
-    column = np.array([columns_of(problem).throughput])
-    return np.zeros(1, dtype=np.int64), column, np.array([factor])
-
-
 # ---------------------------------------------------------------- the paper's equations
 
 
@@ -152,22 +146,19 @@ def flow_balance(problem: PlanProblem) -> RowBlock:
 
 def ingress_limit(problem: PlanProblem) -> RowBlock:
     """sum_u F_uv - ingress_v * N_v <= 0   (4f)"""
-    edge = _numbers(problem.edge_count)
-    entries = [
-        (problem.head, edge, np.ones(len(edge))),
-        _instances(problem, -problem.ingress_gbps),
-    ]
-    return _block(INGRESS_LIMIT, problem, problem.region_count, entries, -np.inf, 0.0)
+    return _rate_limit(INGRESS_LIMIT, problem, problem.head, problem.ingress_gbps)
 
 
 def egress_limit(problem: PlanProblem) -> RowBlock:
     """sum_v F_uv - egress_u * N_u <= 0   (4g)"""
+    return _rate_limit(EGRESS_LIMIT, problem, problem.tail, problem.egress_gbps)
+
+
+def _rate_limit(name: str, problem: PlanProblem, ends: Ints, gbps: Floats) -> RowBlock:
+    """The flow over all edges with these ends, by region, is at most what the instances carry."""
     edge = _numbers(problem.edge_count)
-    entries = [
-        (problem.tail, edge, np.ones(len(edge))),
-        _instances(problem, -problem.egress_gbps),
-    ]
-    return _block(EGRESS_LIMIT, problem, problem.region_count, entries, -np.inf, 0.0)
+    entries = [(ends, edge, np.ones(len(edge))), _instances(problem, -gbps)]
+    return _block(name, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
 def _connections_at(problem: PlanProblem, ends: Ints, integer_edges: Mask) -> list[Entries]:
@@ -289,16 +280,11 @@ def type_share(problem: PlanProblem) -> RowBlock:
     return _block("type_share", problem, len(regions), entries, -np.inf, 1.0)
 
 
-def storage_read(problem: PlanProblem) -> RowBlock:
-    """G <= limit of the source's store"""
-    upper = problem.read_gbps
-    return _block(STORAGE_READ, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
-
-
-def storage_write(problem: PlanProblem) -> RowBlock:
-    """G <= limit of the destination's store"""
-    upper = problem.write_gbps
-    return _block(STORAGE_WRITE, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
+def storage_limit(name: str, problem: PlanProblem, most_gbps: float) -> RowBlock:
+    """G <= limit of the store at an end"""
+    throughput = np.zeros(columns_of(problem).count)
+    throughput[columns_of(problem).throughput] = 1.0
+    return inequality_row(name, throughput, most_gbps)
 
 
 def limit_cost(problem: PlanProblem, price: Mapping[str, Floats]) -> Floats:
@@ -337,10 +323,12 @@ def model_rows(problem: PlanProblem, integer_edges: Mask) -> list[RowBlock]:
     ]
     if problem.is_choice.any():
         rows.append(type_share(problem))
-    if np.isfinite(problem.read_gbps):
-        rows.append(storage_read(problem))
-    if np.isfinite(problem.write_gbps):
-        rows.append(storage_write(problem))
+    for name, most_gbps in (
+        (STORAGE_READ, problem.read_gbps),
+        (STORAGE_WRITE, problem.write_gbps),
+    ):
+        if np.isfinite(most_gbps):
+            rows.append(storage_limit(name, problem, most_gbps))
     return rows
 
 

@@ -125,7 +125,7 @@ def least_total(
         # Mostly no further relay pays, which is soon proven.
         tried.insert(0, np.isin(problem.tags, list(best.overlay.instances)))
     for regions in tried:
-        if _is_near(usd(best), bound):
+        if bound >= usd(best) * (1 - OPTIMAL_GAP):
             break
         part = problem.with_regions(regions)
         # At the rate that the program of the total finds, the overhead is known.
@@ -189,7 +189,3 @@ def _rates_below(
     least = request.volume_gbit / longest_s if longest_s > 0 else problem.most_gbps
     goal = min(max(problem.goal_gbps, least), problem.most_gbps)
     return problem.with_goal(goal, problem.most_gbps)
-
-
-def _is_near(usd: float, bound_usd: float) -> bool:
-    return bound_usd >= usd * (1 - OPTIMAL_GAP)

@@ -99,7 +99,8 @@ class _PlaceSweep:
             self._rule = replace(self._rule, now_unix_s=self._now_unix_s())
             transfers.extend(self._transfer(each) for each in found)
             uploads.extend(self._uploads())
-            uploads.extend(self._orphan_files())
+            files = old_orphan_files(self._store, self._folder, self._rule.before_unix_s)
+            uploads.extend(map(self._orphan_file, files))
         except SkyplaneError as failure:
             log.warning("%s is not swept to the end: %s", self._place.url, failure)
             error = failure.message
@@ -176,10 +177,6 @@ class _PlaceSweep:
             outcome, reason = "failed", error.message
         url, age_s = self._place.url_of(upload.key), self._rule.now_unix_s - upload.initiated
         return SweptUpload(url, upload.upload_id, age_s, outcome, reason)
-
-    def _orphan_files(self) -> Iterator[SweptUpload]:
-        for file in old_orphan_files(self._store, self._folder, self._rule.before_unix_s):
-            yield self._orphan_file(file)
 
     def _orphan_file(self, file: OrphanFile) -> SweptUpload:
         outcome, reason = (

@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     PreconditionFailed,
     StoreError,
 )
+from skyplane_orchestration.formatting import size
 from skyplane_orchestration.model.job import TransferJob, require_at_least
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister, require_file, require_some
@@ -91,6 +92,18 @@ class VerifyReport:
     @property
     def is_equal(self) -> bool:
         return self.equal == self.objects and not self.extra
+
+    @property
+    def summary(self) -> str:
+        """The counts in one line."""
+        extra = "" if self.extra is None else f", {self.extra} extra"
+        compared = "checksums" if self.has_checksums else "names and sizes only"
+        ways = "".join(f", {count} by {name}" for name, count in sorted(self.compared.items()))
+        return (
+            f"{self.equal} of {self.objects} objects are equal ({size(self.size_bytes)}, by"
+            f" {compared}); {self.missing} missing, {self.different} different,"
+            f" {self.unreadable} unreadable{extra}; {size(self.read_bytes)} read{ways}"
+        )
 
     def failure(self, shown: int) -> str:
         """What is not equal, with the first differences, in one line."""

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -54,13 +55,7 @@ def write_manifest(
     """
     place = Location(target)
     if (place.kind, place.bucket) == (job.destination.kind, job.destination.bucket):
-        place = Location(
-            target,
-            job.destination.region,
-            job.destination.endpoint_url,
-            job.destination.credential_ref,
-            job.destination.options,
-        )
+        place = replace(job.destination, url=target)
     body = io.BytesIO()
     _write(body, suffix_of(target, MANIFESTS), _located(job, rows))
     with open_location(place, credentials) as store:

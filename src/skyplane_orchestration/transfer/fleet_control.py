@@ -284,13 +284,10 @@ class FleetControl:
             yield from page["rows"]
             offset, complete = page["next_offset"], page["complete"]
 
-    def log_tails(self) -> dict[str, str]:
+    def log_tails(self, handles: Iterable[GatewayHandle] | None = None) -> dict[str, str]:
         """Node -> the end of its log, for the gateways that answer."""
-        return self._log_tails(self._fleet.gateways)
-
-    def _log_tails(self, handles: Iterable[GatewayHandle]) -> dict[str, str]:
-        tails, _ = self._sessions.each_that_answers(handles, lambda _, client: client.log_tail())
-        return tails
+        asked = self._fleet.gateways if handles is None else handles
+        return self._sessions.each_that_answers(asked, lambda _, client: client.log_tail())[0]
 
     def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
         """Send fresh credentials to the gateways that ask for them; best effort."""
@@ -355,7 +352,7 @@ class FleetControl:
         ends = [handle for handle in self._ends if handle.node in answers]
         for key, lead in unended_transfers(answers).items():
             self._cancel(key, lead, ends)
-        return self._log_tails([self._fleet.gateway(node) for node in answers])
+        return self.log_tails([self._fleet.gateway(node) for node in answers])
 
     def release(self, submitted: SubmittedTransfer, *, journals_in: str | None = None) -> bool:
         """Have sources and sinks forget an ended transfer's stores and credentials; best effort.
@@ -384,8 +381,7 @@ class FleetControl:
         except SkyplaneError as error:
             log.info("%s does not report who follows the transfer: %s", submitted.lead, error)
             return 0
-        # A gateway of the previous release has no such field.
-        return int(document.get("followers", 0))
+        return int(document["followers"])
 
     def drain_if_idle(self) -> bool:
         """Have an idle fleet accept no new transfer; False if a transfer runs on it."""

@@ -26,9 +26,8 @@ def view_of(
     with reading("the status of a gateway"):
         for node, document in documents.items():
             row = document["leading"].get(transfer_key)
-            attached = document.get("attached", {}).get(transfer_key)
-            # A gateway of the previous release has no such field.
-            released = document.get("released", {}).get(transfer_key)
+            attached = document["attached"].get(transfer_key)
+            released = document["released"].get(transfer_key)
             if row is not None:
                 led.append(tenure := Tenure(node, row["epoch"]))
                 if row["state"] == "running":
@@ -82,7 +81,7 @@ def unended_transfers(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, s
                 else:
                     ended_epochs[key] = max(ended_epochs.get(key, 0), row["epoch"])
         for document in documents.values():
-            for key, row in document.get("attached", {}).items():
+            for key, row in document["attached"].items():
                 if row["epoch"] > ended_epochs.get(key, 0):
                     found.setdefault(key, "")
     return found

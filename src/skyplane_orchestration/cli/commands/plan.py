@@ -14,8 +14,8 @@ from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
     are_locations,
     as_prefix_or_object,
+    between_regions,
     planning_job,
-    require_plain_regions,
 )
 from skyplane_orchestration.cli.option_parser import Subparsers
 
@@ -107,9 +107,6 @@ def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:
 def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
     from skyplane_orchestration import planner
 
-    require_plain_regions(options)
-    request = planner_options.request_from(options, client.grid.tags)
-    ends = options.src, options.dst
-    grid = client.grid_within_quotas(ends, request["policy"])
+    grid, request = between_regions(options, client)
     objective = planner_options.objective_from(options) or client.default_objective
-    return planner.plan(grid, *ends, objective, **request)
+    return planner.plan(grid, options.src, options.dst, objective, **request)

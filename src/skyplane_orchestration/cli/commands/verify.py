@@ -77,20 +77,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _print(report: VerifyReport, console: Console) -> None:
     from skyplane_orchestration.cli.render import SHOWN_ROWS, table, text_line
-    from skyplane_orchestration.formatting import size
 
     shown = report.differences[:SHOWN_ROWS]
     rows = [(row.kind, row.source or row.destination, row.reason) for row in shown]
-    extra = "" if report.extra is None else f", {report.extra} extra"
-    compared = "checksums" if report.has_checksums else "names and sizes only"
-    ways = "".join(f", {count} by {name}" for name, count in sorted(report.compared.items()))
-    summary = (
-        f"{report.equal} of {report.objects} objects are equal ({size(report.size_bytes)}, by "
-        f"{compared}); {report.missing} missing, {report.different} different, "
-        f"{report.unreadable} unreadable{extra}; {size(report.read_bytes)} read{ways}"
-    )
     parts = [table(("", "object", "why"), rows)] if rows else []
     left = report.objects - report.equal + (report.extra or 0) - len(shown)
     more = [text_line(f"and {left} more")] if left > 0 else []
     warnings = [text_line(f"warning: {one}") for one in report.warnings]
-    console.print(*parts, *more, text_line(summary), *warnings)
+    console.print(*parts, *more, text_line(report.summary), *warnings)

@@ -132,7 +132,9 @@ class _IntegerProgram:
         # Counting relays slows the solver, so with M real it happens only for a limit on relays.
         whole[self.relaying] = not real_connections or self.problem.max_relays is not None
         # Without a cost, N may be real and is rounded up afterwards: quotas are integers.
-        whole[self.instances] = objective.counts_cost
+        whole[self.instances] = (
+            objective.cost_weight > 0 or objective.ceiling_usd_per_gbit is not None
+        )
         upper = self._upper(objective.high_gbps)
         if real_connections:
             upper[self.connections] = 0.0

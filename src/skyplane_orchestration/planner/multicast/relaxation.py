@@ -57,10 +57,6 @@ class TreeObjective:
     ceiling_usd_per_gbit: float | None = None
     at_least: Floats | None = None
 
-    @property
-    def counts_cost(self) -> bool:
-        return self.cost_weight > 0 or self.ceiling_usd_per_gbit is not None
-
 
 @dataclass(slots=True)
 class TreePool:
