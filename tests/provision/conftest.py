@@ -454,20 +454,27 @@ Harness = LocalHarness | CloudFleetHarness | InstancesHarness
 _HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
 
 
+#: The one test of each cloud, and of ssh, that is in the short suite.
+_SHORT: Final = {
+    **dict.fromkeys(cloud_harnesses.HARNESSES, "test_gateways_that_show_late_are_started_once"),
+    "ssh": "test_ensure_after_a_crash_gives_one_whole_fleet",
+}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fleets of instances take long: only their situations are in the short suite.
+    """Whole fleets of clouds and hosts are long.
 
-    Containers differ from processes over ssh in little, which has short tests of its own.
+    What happens to fleets is tested with a cloud in memory, and what clouds and hosts do in
+    `fleet/test_cloud_conformance.py`. Containers differ from processes over ssh in little, which
+    has short tests of its own.
     """
     ours = str(Path(__file__).with_name("test_conformance.py"))
     for item in items:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        is_ours = str(item.path) == ours
-        is_slow = is_ours and parameters.get("harness") in ("aws", "azure", "gcp", "ssh")
-        if is_slow and item.get_closest_marker("situation") is None:
-            item.add_marker("long")
-        if is_ours and parameters.get("harness") == "ssh-containers":
+        if str(item.path) != ours or not hasattr(item, "callspec"):
+            continue
+        name = item.callspec.params["harness"]
+        if name not in ("local", "memory") and item.originalname != _SHORT.get(name):
             item.add_marker("long")
 
 
