@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -280,9 +279,10 @@ ROWS = [(f"{verb} {arguments}", clue) for verbs, arguments, clue in TABLE for ve
 ROWS += MISTAKES
 
 
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Directories to be named in a command; a refused command leaves them as they are."""
+    tmp_path = tmp_path_factory.mktemp("places")
     for name in ("empty", "broken", "unpriced", "unclassed"):
         (tmp_path / name).mkdir()
     pair = f"src,dst,gbps\n{SRC},{DST},%s\n"

@@ -36,7 +36,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     SkyplaneError,
 )
-from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
@@ -436,6 +436,15 @@ def ssh(sshd: ssh_server.Server) -> Iterator[SshHarness]:
     """An ssh harness; afterwards its gateways are ended."""
     harness = SshHarness(sshd)
     yield harness
+    _end_all(harness)
+
+
+@pytest.fixture(scope="module")
+def ssh_fleet(sshd: ssh_server.Server) -> Iterator[tuple[SshHarness, Fleet]]:
+    """An ssh harness whose fleet runs, for tests that only look at it."""
+    harness = SshHarness(sshd)
+    spec = harness.spec()
+    yield harness, harness.provisioner().ensure(spec, harness.authority(spec))
     _end_all(harness)
 
 

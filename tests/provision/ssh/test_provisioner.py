@@ -225,8 +225,11 @@ def test_all_that_a_host_lacks_is_found_at_once(ssh: SshHarness, sshd: Server) -
 # -- what is brought, and what is left
 
 
-def test_all_files_are_private_to_the_account(ssh: SshHarness, sshd: Server) -> None:
-    fleet = ensure(ssh)
+SshFleet = tuple["SshHarness", Fleet]
+
+
+def test_all_files_are_private_to_the_account(ssh_fleet: SshFleet, sshd: Server) -> None:
+    ssh, fleet = ssh_fleet
     assert fleet.host == "", "every worker with the hosts file reaches it"
     places = list(ssh.run_root.rglob("*"))
     assert {path.owner() for path in places} == {sshd.user}
@@ -235,8 +238,8 @@ def test_all_files_are_private_to_the_account(ssh: SshHarness, sshd: Server) -> 
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_each_instance_runs_on_its_own_host(ssh: SshHarness) -> None:
-    fleet = ensure(ssh)
+def test_each_instance_runs_on_its_own_host(ssh_fleet: SshFleet) -> None:
+    _, fleet = ssh_fleet
     assert {gateway.node: gateway.control[0] for gateway in fleet.gateways} == {
         f"{A}/0": ADDRESSES[0],
         f"{A}/1": ADDRESSES[1],
@@ -246,24 +249,21 @@ def test_each_instance_runs_on_its_own_host(ssh: SshHarness) -> None:
     }
 
 
-@pytest.mark.parametrize("verb", ["describe", "launch"])
-def test_all_hosts_are_worked_on_at_once(
-    ssh: SshHarness, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_all_hosts_are_worked_on_at_once(ssh: SshHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request of a kind to each host waits until the other host has one as well."""
-    met = threading.Barrier(2)
-    seen: set[HostSession] = set()
+    met = {verb: threading.Barrier(2) for verb in ("describe", "launch")}
+    seen: set[tuple[str, HostSession]] = set()
     real = HostSession.ask
 
     def ask(session: HostSession, called: str, *given: Any, **more: Any) -> Any:
-        if called == verb and session not in seen:
-            seen.add(session)
-            met.wait(timeout=30.0)
+        if called in met and (called, session) not in seen:
+            seen.add((called, session))
+            met[called].wait(timeout=30.0)
         return real(session, called, *given, **more)
 
     monkeypatch.setattr(HostSession, "ask", ask)
     fleet = ensure(ssh)
-    assert len(seen) == 2
+    assert len(seen) == 4
     assert len(fleet.gateways) == len(ssh.running()) == 5
 
 
@@ -327,18 +327,16 @@ def test_without_paramiko_the_extra_is_named(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an account")
-def test_the_gateways_belong_to_the_account(ssh: SshHarness, sshd: Server) -> None:
-    fleet = ensure(ssh)
+def test_the_gateways_belong_to_the_account(ssh_fleet: SshFleet, sshd: Server) -> None:
+    ssh, fleet = ssh_fleet
     assert len(fleet.gateways) == len(ssh.running())
     owners = {Path(f"/proc/{pid}").owner() for pid in ssh.running()}
     assert owners == {sshd.user}
     assert sshd.user != "root"
 
 
-def test_no_command_line_or_environment_has_a_secret(ssh: SshHarness) -> None:
-    spec = ssh.spec()
-    authority = ssh.authority(spec)
-    ssh.provisioner().ensure(spec, authority)
+def test_no_command_line_or_environment_has_a_secret(ssh_fleet: SshFleet) -> None:
+    ssh, _ = ssh_fleet
     scripts = "".join(path.read_text() for path in ssh.run_root.rglob("boot.sh"))
     shared = "token_hex"
     assert shared in scripts
