@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -226,14 +227,9 @@ class AwsCloud:
             except CloudRefusal:
                 # AWS ends none of them for one that it does not know.
                 for instance in page:
-                    self._end_one(region, instance)
-
-    def _end_one(self, region: str, instance: Instance) -> None:
-        is_fresh = abs(self._api.clock.wall() - instance.launched_unix_s) < _FRESH_S
-        try:
-            self._end(region, [instance], missing=(_NO_INSTANCE,) if is_fresh else ())
-        except CloudRefusal:
-            return
+                    is_fresh = abs(self._api.clock.wall() - instance.launched_unix_s) < _FRESH_S
+                    with suppress(CloudRefusal):
+                        self._end(region, [instance], missing=(_NO_INSTANCE,) if is_fresh else ())
 
     def _end(self, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
         """Raises CloudRefusal: AWS does not know one, also after a wait if it may be new."""

@@ -19,7 +19,7 @@ from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.options import image_for
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
 
@@ -141,8 +141,13 @@ def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQ
     alive: list[FilterTypeDef] = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
     used: Counter[str] = Counter()
     for entry in described(api, region, alive):
-        if _is_standard(entry["InstanceType"]):
-            used[_quota_of(entry)] += _vcpus(entry)
+        kind = entry["InstanceType"]
+        if kind[:1] in _STANDARD and not kind.startswith(_OTHERS):
+            is_spot = entry.get("InstanceLifecycle") == "spot"
+            # As the instance runs; AWS counts the vCPUs of its type, which differ only by options.
+            options = entry.get("CpuOptions", {})
+            vcpus = options.get("CoreCount", 1) * options.get("ThreadsPerCore", 1)
+            used[SPOT_QUOTA if is_spot else ON_DEMAND_QUOTA] += vcpus
     of_relays = {ON_DEMAND_QUOTA: False, SPOT_QUOTA: True} if with_spot else {ON_DEMAND_QUOTA: None}
     return tuple(
         RegionQuota(
@@ -179,17 +184,3 @@ def _quota(api: AwsApi, region: str, code: str) -> int | None:
     except CloudRefusal:
         return None
     return int(answer["Quota"]["Value"])
-
-
-def _vcpus(entry: InstanceTypeDef) -> int:
-    """As the instance runs; AWS counts the vCPUs of its type, which differ only by options."""
-    options = entry.get("CpuOptions", {})
-    return options.get("CoreCount", 1) * options.get("ThreadsPerCore", 1)
-
-
-def _quota_of(entry: InstanceTypeDef) -> str:
-    return SPOT_QUOTA if entry.get("InstanceLifecycle") == "spot" else ON_DEMAND_QUOTA
-
-
-def _is_standard(instance_type: str) -> bool:
-    return instance_type[:1] in _STANDARD and not instance_type.startswith(_OTHERS)

@@ -35,10 +35,6 @@ _VALIDITY_MARGIN_S: Final = 300.0
 _CHALLENGE_BYTES: Final = 32
 
 
-def _at_its_port(instance: Instance) -> OpenStream:
-    return at_port(instance.address, ENROLMENT_PORT)
-
-
 class Boot:
     """Makes boot scripts, and proves and configures started instances.
 
@@ -51,7 +47,9 @@ class Boot:
     def __init__(
         self,
         script_of: Callable[[EnrolmentDocument, float], str],
-        stream_to: Callable[[Instance], OpenStream] = _at_its_port,
+        stream_to: Callable[[Instance], OpenStream] = lambda one: at_port(
+            one.address, ENROLMENT_PORT
+        ),
         clock: Clock = SYSTEM_CLOCK,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:

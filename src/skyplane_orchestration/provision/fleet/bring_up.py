@@ -237,9 +237,8 @@ class _BringUp:
                 log.warning("fleet %s: %s; trying again", self.spec.key, error)
                 self.pause(next(iter(self.members.region_of)), "cannot be looked for")
                 continue
-            for name in self.members.region_of:
-                if self._is_own_gone(name, current):
-                    self._note_replacement(name, "ended")
+            for name in sorted(self.members.own_names.difference(current)):
+                self._note_replacement(name, "ended")
             lost = [
                 instance
                 for name, instance in current.items()
@@ -261,10 +260,6 @@ class _BringUp:
             if not waiting:
                 return ready
             self.pause(waiting[0], "did not become ready")
-
-    def _is_own_gone(self, name: str, current: Mapping[str, Instance]) -> bool:
-        """Whether the last instance of a name is one of this call, and has ended."""
-        return name in self.members.own_names and name not in current
 
     def _note_replacement(self, name: str, what: str) -> None:
         """Allow one replacement of an instance that this call has launched.

@@ -85,7 +85,11 @@ class FleetInstances:
         for instance in found:
             seen[instance.instance] = seen.get(instance.instance, 0) + 1
             if instance.is_alive:
-                self._require_own(instance.tags)
+                if (owner := instance.tags.deployment) != self._spec.deployment:
+                    raise ConfigurationInvalid(
+                        f"fleet {self._spec.key} belongs to deployment {owner!r},"
+                        f" not to {self._spec.deployment!r}"
+                    )
                 alive.setdefault(instance.instance, []).append(instance)
         for name, count in seen.items():
             self._launches[name] = max(self._launches.get(name, 0), count)
@@ -122,13 +126,6 @@ class FleetInstances:
         for one in dropped:
             log.info(
                 "fleet %s: ending %s, which its plan has no more", self._spec.key, one.instance
-            )
-
-    def _require_own(self, tags: FleetTags) -> None:
-        if tags.deployment != self._spec.deployment:
-            raise ConfigurationInvalid(
-                f"fleet {self._spec.key} belongs to deployment {tags.deployment!r},"
-                f" not to {self._spec.deployment!r}"
             )
 
     def _add_fresh(self, alive: dict[str, list[Instance]], shown: set[str]) -> None:
@@ -208,7 +205,13 @@ class FleetInstances:
         by_id = {
             one.cloud_id: self._billed.get(
                 one.cloud_id,
-                FleetInstance(one.instance, one.region, one.cloud_id, _launched_unix_s(one)),
+                FleetInstance(
+                    one.instance,
+                    one.region,
+                    one.cloud_id,
+                    # A cloud may not tell it; no instance is older than its fleet.
+                    max(one.launched_unix_s, float(one.tags.created_unix_s)),
+                ),
             )
             for one in members
         }
@@ -286,8 +289,3 @@ class FleetInstances:
                 f"its instances may still run: {error}; run teardown, or they end by themselves at"
                 " the hard end"
             ) from error
-
-
-def _launched_unix_s(instance: Instance) -> float:
-    """A cloud may not tell it; no instance is older than its fleet."""
-    return max(instance.launched_unix_s, float(instance.tags.created_unix_s))

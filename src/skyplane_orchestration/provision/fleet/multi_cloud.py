@@ -88,11 +88,7 @@ class Clouds:
     def create_firewalls(
         self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]
     ) -> None:
-        def create(cloud: Machines, its: Sequence[str]) -> tuple[()]:
-            cloud.create_firewalls(tags, its, ingress)
-            return ()
-
-        self._each(regions, str, create)
+        self._each(regions, str, lambda cloud, its: cloud.create_firewalls(tags, its, ingress))
 
     def set_ingress(self, tags: FleetTags, rules: Mapping[str, Sequence[Ingress]]) -> None:
         """Set the firewall of each region to exactly its rules."""
@@ -104,11 +100,7 @@ class Clouds:
         )
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        def terminate(cloud: Machines, its: Sequence[Instance]) -> tuple[()]:
-            cloud.terminate(its)
-            return ()
-
-        self._each(instances, _region_of, terminate)
+        self._each(instances, _region_of, lambda cloud, its: cloud.terminate(its))
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         return self._each(resources, _region_of, lambda cloud, its: cloud.delete_leftovers(its))
@@ -143,7 +135,7 @@ class Clouds:
         self,
         items: Iterable[T],
         region_of: Callable[[T], str],
-        call: Callable[[Machines, Sequence[T]], Sequence[R]],
+        call: Callable[[Machines, Sequence[T]], Sequence[R] | None],
     ) -> tuple[R, ...]:
         """Call each cloud with its items, all at once; the joined results.
 
@@ -152,7 +144,7 @@ class Clouds:
 
         def attempt(name: str, its: Sequence[T]) -> Sequence[R]:
             try:
-                return call(self._by_name[name], its)
+                return call(self._by_name[name], its) or ()
             except CloudUnavailable as error:
                 error.regions = error.regions or tuple(dict.fromkeys(map(region_of, its)))
                 raise

@@ -63,7 +63,16 @@ class InstanceOptions:
 
     def __post_init__(self) -> None:
         check(self)
-        object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
+        try:
+            cidrs = joined_ranges(self.control_cidrs)
+        except ConfigurationInvalid as error:
+            raise ConfigurationInvalid(f"control_cidrs: {error}") from error
+        if cidrs and all(":" in cidr for cidr in cidrs):
+            raise ConfigurationInvalid(
+                "control_cidrs has no range of IPv4, and instances have no other address:"
+                f" {', '.join(cidrs)}; add those of your workers, as 203.0.113.7/32"
+            )
+        object.__setattr__(self, "control_cidrs", cidrs)
         check_processes_per_instance(self.processes_per_instance, MOST_PROCESSES)
         for name in ("ready_timeout_s", "boot_timeout_s", "answer_timeout_s", "end_timeout_s"):
             require_positive(name, getattr(self, name))
@@ -72,33 +81,16 @@ class InstanceOptions:
                 f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
                 " those who ask too often"
             )
-        _check_provision_s(self.provision_s)
+        for cloud, seconds in self.provision_s.items():
+            if cloud not in CLOUDS:
+                raise ConfigurationInvalid(
+                    f"provision_s has {cloud!r}, which is no cloud; it can have {', '.join(CLOUDS)}"
+                )
+            if seconds < 0:
+                raise ConfigurationInvalid(
+                    f"provision_s of {cloud} must be a number from zero, not {seconds:g}"
+                )
         check_gateway_settings(self.gateway_settings)
-
-
-def _control_cidrs(given: Iterable[str]) -> tuple[str, ...]:
-    try:
-        found = joined_ranges(given)
-    except ConfigurationInvalid as error:
-        raise ConfigurationInvalid(f"control_cidrs: {error}") from error
-    if found and all(":" in cidr for cidr in found):
-        raise ConfigurationInvalid(
-            f"control_cidrs has no range of IPv4, and instances have no other address:"
-            f" {', '.join(found)}; add those of your workers, as 203.0.113.7/32"
-        )
-    return found
-
-
-def _check_provision_s(provision_s: Mapping[str, float]) -> None:
-    for cloud, seconds in provision_s.items():
-        if cloud not in CLOUDS:
-            raise ConfigurationInvalid(
-                f"provision_s has {cloud!r}, which is no cloud; it can have {', '.join(CLOUDS)}"
-            )
-        if seconds < 0:
-            raise ConfigurationInvalid(
-                f"provision_s of {cloud} must be a number from zero, not {seconds:g}"
-            )
 
 
 def options_from(kind: type[T], cloud: str, settings: Mapping[str, Any]) -> T:

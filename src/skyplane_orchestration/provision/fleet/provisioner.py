@@ -102,7 +102,12 @@ class InstanceProvisioner(Provisioner):
         began_s = self._context.clock.monotonic()
         for warning in odd_ranges(self._context.options.control_cidrs):
             log.warning("%s", warning.text)
-        self._require_searched(spec.plan.instances)
+        # No teardown would look there.
+        if unknown := sorted(self._context.clouds.unusable(spec.plan.instances)):
+            raise ConfigurationInvalid(
+                f"the plan has {', '.join(unknown)}, which the account may not use, or which the"
+                " setting regions of its cloud leaves out; plan with --provisioner cloud"
+            )
         require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
         with closing(open_sessions(authority, self._connect)) as sessions:
             if not spec.must_exist and not spec.plan.replaces:
@@ -111,22 +116,9 @@ class InstanceProvisioner(Provisioner):
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
             instances = node_names(spec.plan)
             fleet = bring_up(spec, instances, authority, self._context, sessions, began_s)
-        return replace(fleet, console_urls=self._console_urls(spec.key, instances))
-
-    def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
-        """Region tag -> page of the web console; without regions that have none."""
         clouds = self._context.clouds
-        urls = {tag: clouds.of(tag).console_url(fleet_key, tag) for tag in sorted(regions)}
-        return {tag: url for tag, url in urls.items() if url}
-
-    def _require_searched(self, regions: Iterable[str]) -> None:
-        """Raise ConfigurationInvalid for a region in which no teardown would look."""
-        unknown = sorted(self._context.clouds.unusable(regions))
-        if unknown:
-            raise ConfigurationInvalid(
-                f"the plan has {', '.join(unknown)}, which the account may not use, or which the"
-                " setting regions of its cloud leaves out; plan with --provisioner cloud"
-            )
+        urls = {tag: clouds.of(tag).console_url(spec.key, tag) for tag in sorted(instances)}
+        return replace(fleet, console_urls={tag: url for tag, url in urls.items() if url})
 
     def describe(self, fleet_key: str) -> tuple[str, ...]:
         alive = [one for one in self._describe_everywhere(fleet_key) if one.is_alive]

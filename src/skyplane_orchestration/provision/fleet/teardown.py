@@ -247,10 +247,6 @@ class _Found:
         """Clouds show ended instances for a while; nothing is left of such a fleet."""
         return not self.resources and all(one.state == "ended" for one in self.instances)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.instances and not self.resources
-
     def gateways(self) -> tuple[str, ...]:
         return tuple(sorted({node for one in self.alive() for node in gateway_names(one)}))
 
@@ -312,7 +308,8 @@ def _swept(
         found = _Found()
         found.instances += context.clouds.describe(key, regions)
         found.resources += context.clouds.leftovers(key, regions)
-        reason = "" if found.is_empty else found.orphan_reason(context.clock.wall(), *limits)
+        is_left = found.instances or found.resources
+        reason = found.orphan_reason(context.clock.wall(), *limits) if is_left else ""
         gateways = found.gateways()
         if reason == _PAST and gateways and lives(key, found.alive()):
             log.warning("fleet %s is past its hard end, but its gateways live on", key)

@@ -96,9 +96,8 @@ class GcpCloud:
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         chosen = filter_of("deployment", deployment)
-        firewalls = self._firewalls.of_deployment(deployment)
         rest = (
-            *(one for one in firewalls if one.region in regions),
+            *self._firewalls.found(regions, lambda tags: tags.deployment == deployment),
             *disks(self._api, chosen, regions),
         )
         return our_instances(self._api, chosen, regions), rest
@@ -153,15 +152,9 @@ class GcpCloud:
         )
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        firewalls = self._firewalls.of_fleet(fleet_key)
-        chosen = filter_of("fleet", fleet_key)
         return (
-            *(
-                one
-                for one in firewalls
-                if one.tags.fleet_key == fleet_key and one.region in regions
-            ),
-            *disks(self._api, chosen, regions),
+            *self._firewalls.found(regions, lambda tags: tags.fleet_key == fleet_key, fleet_key),
+            *disks(self._api, filter_of("fleet", fleet_key), regions),
         )
 
     def console_url(self, fleet_key: str, region: str) -> str:

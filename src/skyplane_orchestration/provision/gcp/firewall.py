@@ -8,7 +8,7 @@ are made of the fleet, so no two workers can make one twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,17 +62,24 @@ class FirewallRules:
         names = {rule["name"] for rule in wanted}
         in_parallel([partial(self._delete, name) for name in found if name not in names])
 
-    def of_fleet(self, fleet_key: str) -> Iterator[FleetResource]:
-        """The firewalls of a fleet, one for each region."""
-        return self._firewalls(self._rules(fleet_prefix(fleet_key)))
+    def found(
+        self, regions: Collection[str], is_wanted: Callable[[FleetTags], bool], fleet_key: str = ""
+    ) -> Iterator[FleetResource]:
+        """One resource for all rules of a fleet in a region that have our description.
 
-    def of_deployment(self, deployment: str) -> Iterator[FleetResource]:
-        """The firewalls of a deployment's fleets."""
-        return (
-            firewall
-            for firewall in self._firewalls(self._rules(fleet_prefix("")))
-            if firewall.tags.deployment == deployment
-        )
+        Args:
+            is_wanted: whether the fleet with these tags counts.
+            fleet_key: of the only fleet to look for.
+        """
+        seen = set()
+        for rule in self._rules(fleet_prefix(fleet_key)):
+            fleet, region = described(rule.description) or (None, "")
+            if fleet is None or region not in regions or not is_wanted(fleet):
+                continue
+            tag = network_tag(fleet.fleet_key, region)
+            if tag in rule.target_tags and tag not in seen:
+                seen.add(tag)
+                yield FleetResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
 
     def delete(self, firewall: FleetResource) -> None:
         """Delete the rules of a fleet in a region; those that are gone are no error."""
@@ -183,19 +190,6 @@ class FirewallRules:
             what="looking for firewall rules",
         )
         return (rule for page in pages for rule in page.items)
-
-    def _firewalls(self, rules: Iterable[Any]) -> Iterator[FleetResource]:
-        """One resource for all rules of a fleet in a region that have our description."""
-        seen = set()
-        for rule in rules:
-            found = described(rule.description)
-            if found is None:
-                continue
-            fleet, region = found
-            tag = network_tag(fleet.fleet_key, region)
-            if tag in rule.target_tags and tag not in seen:
-                seen.add(tag)
-                yield FleetResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
 
 
 def _is_same(found: Any, rule: Mapping[str, Any], *, is_exact: bool) -> bool:

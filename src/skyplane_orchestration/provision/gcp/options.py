@@ -129,8 +129,13 @@ class GcpOptions:
         check(self)
         check_form("project of gcp", self.project, _PROJECT, "my-project-123")
         check_common("gcp", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        self._check_zones()
-        self._check_network()
+        check_by_region("gcp", "zones", self.zones, _REGION, _ZONE, "europe-west1-b")
+        for region, zones in self.zones.items():
+            for zone in zones:
+                if region_of_zone(zone) != region:
+                    raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
+        check_form("network of gcp", self.network, _NETWORK, "default")
+        check_by_region("gcp", "subnetworks", self.subnetworks, _REGION, _SUBNETWORK, "gateways")
         check_architectures("images of gcp", self.images, DEBIAN)
         for architecture, image in self.images.items():
             check_form(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
@@ -166,17 +171,6 @@ class GcpOptions:
         if not given or "/" in given:
             return given
         return f"projects/{self.firewall_project}/regions/{region_name(region)}/subnetworks/{given}"
-
-    def _check_zones(self) -> None:
-        check_by_region("gcp", "zones", self.zones, _REGION, _ZONE, "europe-west1-b")
-        for region, zones in self.zones.items():
-            for zone in zones:
-                if region_of_zone(zone) != region:
-                    raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
-
-    def _check_network(self) -> None:
-        check_form("network of gcp", self.network, _NETWORK, "default")
-        check_by_region("gcp", "subnetworks", self.subnetworks, _REGION, _SUBNETWORK, "gateways")
 
 
 def region_name(region: str) -> str:

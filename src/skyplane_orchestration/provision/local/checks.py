@@ -7,10 +7,10 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.common.wording import with_fields
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.gateway_settings import open_files
@@ -48,45 +48,42 @@ def require_open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_C
 
 def local_findings(options: LocalOptions, root: RunRoot) -> tuple[Finding, ...]:
     return (
-        _gateway(options),
-        _run_root(root),
-        _open_files(options),
+        _tried(GATEWAY, partial(_gateway, options)),
+        _tried("run root", partial(_run_root, root)),
+        _tried("open files", partial(_open_files, options)),
         *_addresses(options),
     )
 
 
-def _gateway(options: LocalOptions) -> Finding:
+def _tried(name: str, attempt: Callable[[], str]) -> Finding:
+    """What an attempt says, or its error."""
     try:
-        require_gateway(options)
-    except MissingExtra as error:
-        return Finding(GATEWAY, False, str(error))
-    return Finding(GATEWAY, True, "this machine can run gateways")
+        return Finding(name, True, attempt())
+    except SkyplaneError as error:
+        return Finding(name, False, error.message)
 
 
-def _run_root(root: RunRoot) -> Finding:
-    name, path = "run root", root.path
+def _gateway(options: LocalOptions) -> str:
+    require_gateway(options)
+    return "this machine can run gateways"
+
+
+def _run_root(root: RunRoot) -> str:
+    path = root.path
     if os.path.lexists(path):
-        try:
-            root.prepare()
-        except SkyplaneError as error:
-            return Finding(name, False, str(error))
-        return Finding(name, True, str(path))
+        root.prepare()
+        return str(path)
     parent = next(parent for parent in path.parents if parent.exists())
     if os.access(parent, os.W_OK | os.X_OK):
-        return Finding(name, True, f"{path} will be created on first use")
-    text = with_fields("{path} cannot be created; choose another {run_root}", path=path)
-    return Finding(name, False, text)
-
-
-def _open_files(options: LocalOptions) -> Finding:
-    name = "open files"
-    try:
-        limit = require_open_files(options.gateway_settings)
-    except SkyplaneError as error:
-        return Finding(name, False, str(error))
-    return Finding(
-        name, True, "no limit" if limit == resource.RLIM_INFINITY else f"{limit} for each process"
+        return f"{path} will be created on first use"
+    raise ConfigurationInvalid.about(
+        "{path} cannot be created; choose another {run_root}", path=path
     )
+
+
+def _open_files(options: LocalOptions) -> str:
+    limit = require_open_files(options.gateway_settings)
+    return "no limit" if limit == resource.RLIM_INFINITY else f"{limit} for each process"
 
 
 def _addresses(options: LocalOptions) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -89,8 +89,17 @@ class LocalProvisioner(Provisioner):
         meta = directory.read_meta()
         if meta is not None and not this_machine.is_here(meta.host):
             this_machine.require_this_host(meta.host, spec.key)
+        limit = spec.max_active_fleets
         try:
-            return self._ensure(spec, authority, directory, instances, processes)
+            began_s = self._runner.clock.monotonic()
+            with contextlib.ExitStack() as stack:
+                # The limit holds exactly, since no other process counts during the block.
+                with contextlib.nullcontext() if limit is None else self._locked(self.root):
+                    require_room(self, spec.deployment, spec.key, limit)
+                    stack.enter_context(self._locked(directory, create=not spec.must_exist))
+                meta = self._prepare_record(directory, spec, processes)
+                nodes = split_into_processes(instances, meta.processes_per_instance)
+                return bring_up(spec, meta, nodes, directory, authority, self._runner, began_s)
         except DirectoryBusy as error:
             raise ProvisionFailed(
                 f"{error}, for {self.options.lock_timeout_s:g} s already"
@@ -99,26 +108,6 @@ class LocalProvisioner(Provisioner):
             raise
         except (GatewayError, OSError) as error:
             raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
-
-    def _ensure(
-        self,
-        spec: FleetSpec,
-        authority: Authority,
-        directory: FleetDirectory,
-        instances: Mapping[str, Sequence[str]],
-        processes: int,
-    ) -> Fleet:
-        """The same for the names of each region's instances, under the lock of the fleet."""
-        began_s = self._runner.clock.monotonic()
-        limit = spec.max_active_fleets
-        with contextlib.ExitStack() as stack:
-            # The limit holds exactly, since no other process counts during the block.
-            with contextlib.nullcontext() if limit is None else self._locked(self.root):
-                require_room(self, spec.deployment, spec.key, limit)
-                stack.enter_context(self._locked(directory, create=not spec.must_exist))
-            meta = self._prepare_record(directory, spec, processes)
-            nodes = split_into_processes(instances, meta.processes_per_instance)
-            return bring_up(spec, meta, nodes, directory, authority, self._runner, began_s)
 
     def _locked(
         self, directory: RunRoot | FleetDirectory, **options: bool
