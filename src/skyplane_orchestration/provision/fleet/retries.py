@@ -15,7 +15,8 @@ from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, Err
 _ATTEMPTS: Final = 9
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 20.0
-#: A request that gets no answer takes a minute, and nine of them would take nine.
+#: A request that gets no answer takes a minute, and nine of them would take nine. So no other one
+#: begins so long after the first without an answer.
 _LONGEST_SILENCE_S: Final = 120.0
 
 #: Together they are longer than a cloud takes to show what it has made.
@@ -25,43 +26,6 @@ T = TypeVar("T")
 
 #: A random time that doubles, in seconds.
 random_wait_s: Final = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
-
-
-def retrying(
-    clock: Clock,
-    may_help: Callable[[BaseException], bool],
-    has_answer: Callable[[BaseException], bool],
-    wait_s: Callable[[RetryCallState], float] = random_wait_s,
-) -> Retrying:
-    """Calls a request until it succeeds, and raises its last error.
-
-    Args:
-        may_help: whether to repeat it after an error.
-        has_answer: whether the cloud has answered with this error. Two minutes after the first
-            request without an answer, no other one begins.
-        wait_s: seconds until the next request.
-    """
-    silent_since_s: float | None = None
-
-    def again(state: RetryCallState) -> bool:
-        nonlocal silent_since_s
-        error = state.outcome.exception() if state.outcome is not None else None
-        if error is None or not may_help(error):
-            return False
-        if has_answer(error):
-            silent_since_s = None
-            return True
-        now_s = clock.monotonic()
-        silent_since_s = now_s if silent_since_s is None else silent_since_s
-        return now_s - silent_since_s < _LONGEST_SILENCE_S
-
-    return Retrying(
-        sleep=clock.sleep,
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_s,
-        retry=again,
-        reraise=True,
-    )
 
 
 def ask(
@@ -91,17 +55,32 @@ def ask(
     Raises CloudRefusal: one with an expected code.
     """
 
-    def may_help(error: BaseException) -> bool:
-        found = meaning(error) if isinstance(error, errors) else None
+    silent_since_s: float | None = None
+
+    def again(state: RetryCallState) -> bool:
+        nonlocal silent_since_s
+        error = state.outcome.exception() if state.outcome is not None else None
+        if not isinstance(error, errors):
+            return False
+        found = meaning(error)
         if isinstance(found, ErrorResponse):
+            silent_since_s = None
             return found.is_transient and found.code not in expected
-        return found is None and isinstance(error, errors)
+        if found is not None:
+            return False
+        now_s = clock.monotonic()
+        silent_since_s = now_s if silent_since_s is None else silent_since_s
+        return now_s - silent_since_s < _LONGEST_SILENCE_S
 
-    def has_answer(error: BaseException) -> bool:
-        return isinstance(meaning(error), ErrorResponse)
-
+    repeated = Retrying(
+        sleep=clock.sleep,
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_s,
+        retry=again,
+        reraise=True,
+    )
     try:
-        return retrying(clock, may_help, has_answer, wait_s)(request)
+        return repeated(request)
     except errors as error:
         found = meaning(error)
         if isinstance(found, ErrorResponse):
