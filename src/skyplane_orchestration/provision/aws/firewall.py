@@ -114,8 +114,34 @@ class SecurityGroups:
         self._authorize(group["GroupId"], region, wanted - _rules(group).ingress)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone."""
-        self._set(self._required(fleet, region), fleet, region, normal(ingress))
+        """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone.
+
+        AWS may show old ones for a while, so they are changed until it shows these.
+        """
+        wanted = normal(ingress)
+        for wait_s in (*_RULE_WAITS_S, None):
+            group = self._required(fleet, region)
+            rules = _rules(group)
+            if rules == _Rules(wanted, ()):
+                return
+            if wait_s is None:
+                break
+            # The new ones first, so that no rule is missing in between.
+            self._authorize(group["GroupId"], region, wanted - rules.ingress)
+            closed = sorted(rules.ingress - wanted)
+            self._change(
+                f"closing the security group {group['GroupId']} in {region}",
+                region,
+                "revoke_security_group_ingress",
+                group["GroupId"],
+                [*map(_permission, closed), *rules.others],
+                _NO_RULE,
+            )
+            self._api.clock.sleep(wait_s)
+        raise CloudUnavailable(
+            f"AWS does not show the rules that were set for fleet {fleet.fleet_key} in {region};"
+            " try again"
+        )
 
     def group_id(self, fleet: FleetTags, region: str) -> str:
         """The id of a group that `ensure` has made. Raises CloudUnavailable: it is gone."""
@@ -182,37 +208,6 @@ class SecurityGroups:
         ALPHABET.check_owner(what, as_mapping(group.get("Tags", [])), fleet)
         self._ids[fleet.fleet_key, region] = group["GroupId"]
         return group
-
-    def _set(
-        self,
-        group: SecurityGroupTypeDef,
-        fleet: FleetTags,
-        region: str,
-        wanted: frozenset[Ingress],
-    ) -> None:
-        """Change the rules until AWS shows exactly those: it may show old ones for a while."""
-        for wait_s in _RULE_WAITS_S:
-            rules = _rules(group)
-            if rules == _Rules(wanted, ()):
-                return
-            # The new ones first, so that no rule is missing in between.
-            self._authorize(group["GroupId"], region, wanted - rules.ingress)
-            closed = sorted(rules.ingress - wanted)
-            self._change(
-                f"closing the security group {group['GroupId']} in {region}",
-                region,
-                "revoke_security_group_ingress",
-                group["GroupId"],
-                [*map(_permission, closed), *rules.others],
-                _NO_RULE,
-            )
-            self._api.clock.sleep(wait_s)
-            group = self._required(fleet, region)
-        if _rules(group) != _Rules(wanted, ()):
-            raise CloudUnavailable(
-                f"AWS does not show the rules that were set for fleet {fleet.fleet_key} in"
-                f" {region}; try again"
-            )
 
     def _authorize(self, group_id: str, region: str, wanted: frozenset[Ingress]) -> None:
         self._change(

@@ -93,7 +93,13 @@ class FleetInstances:
                 alive.setdefault(instance.instance, []).append(instance)
         for name, count in seen.items():
             self._launches[name] = max(self._launches.get(name, 0), count)
-        self._add_fresh(alive, {instance.cloud_id for instance in found})
+        # Launched instances that the cloud does not show yet.
+        shown, now_s = {one.cloud_id for one in found}, self._context.clock.monotonic()
+        for name, (instance, launched_s) in list(self._fresh.items()):
+            if instance.cloud_id in shown:
+                del self._fresh[name]
+            elif now_s < launched_s + self._context.visible_within_s:
+                alive.setdefault(name, []).append(instance)
         current, surplus = {}, []
         for name, several in alive.items():
             first, *others = oldest_first(several)
@@ -127,15 +133,6 @@ class FleetInstances:
             log.info(
                 "fleet %s: ending %s, which its plan has no more", self._spec.key, one.instance
             )
-
-    def _add_fresh(self, alive: dict[str, list[Instance]], shown: set[str]) -> None:
-        """Add launched instances that the cloud does not show yet."""
-        now_s = self._context.clock.monotonic()
-        for name, (instance, launched_s) in list(self._fresh.items()):
-            if instance.cloud_id in shown:
-                del self._fresh[name]
-            elif now_s < launched_s + self._context.visible_within_s:
-                alive.setdefault(name, []).append(instance)
 
     def launch_missing(
         self, current: Mapping[str, Instance], tags: FleetTags

@@ -134,54 +134,46 @@ def end_instances(
     Raises TeardownIncomplete; CloudUnavailable: a cloud does not answer for the whole time.
     """
 
+    clock, options = context.clock, context.options
+
     def end(its: Sequence[str]) -> set[str]:
         unseen = {launch for launch, region in (expected or {}).items() if region in its}
-        return _end_instances(fleet_key, its, context, which, unseen)
+        began_s = clock.monotonic()
+        stopped: set[str] = set()
+        again_after_s: dict[str, float] = {}
+        while True:
+            elapsed_s = clock.monotonic() - began_s
+            try:
+                found = [one for one in context.clouds.describe(fleet_key, its) if which(one)]
+                left = [instance for instance in found if instance.state != "ended"]
+                alive = [instance for instance in left if instance.is_alive]
+                stopped.update(node for instance in alive for node in gateway_names(instance))
+                due = [
+                    one
+                    for one in left
+                    if one.is_alive or elapsed_s >= again_after_s.get(one.cloud_id, 0.0)
+                ]
+                context.clouds.terminate(due)
+            except CloudUnavailable as error:
+                if elapsed_s >= options.end_timeout_s:
+                    raise
+                log.warning("fleet %s: %s; trying again", fleet_key, error)
+                context.pause()
+                continue
+            again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
+            unseen -= {instance.launch_id for instance in found}
+            if not left and (not unseen or elapsed_s >= context.visible_within_s):
+                return stopped
+            if left and elapsed_s >= options.end_timeout_s:
+                names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)
+                raise TeardownIncomplete(
+                    f"instances of fleet {fleet_key} have not ended after"
+                    f" {options.end_timeout_s:g} s: {names}; run teardown again, or they end by"
+                    " themselves at the hard end"
+                )
+            context.pause()
 
     return _in_each_cloud(regions, context, end)
-
-
-def _end_instances(
-    fleet_key: str,
-    regions: Sequence[str],
-    context: FleetContext,
-    which: Callable[[Instance], bool],
-    unseen: set[str],
-) -> set[str]:
-    clock, options = context.clock, context.options
-    began_s = clock.monotonic()
-    stopped: set[str] = set()
-    again_after_s: dict[str, float] = {}
-    while True:
-        elapsed_s = clock.monotonic() - began_s
-        try:
-            found = [one for one in context.clouds.describe(fleet_key, regions) if which(one)]
-            left = [instance for instance in found if instance.state != "ended"]
-            alive = [instance for instance in left if instance.is_alive]
-            stopped.update(node for instance in alive for node in gateway_names(instance))
-            due = [
-                one
-                for one in left
-                if one.is_alive or elapsed_s >= again_after_s.get(one.cloud_id, 0.0)
-            ]
-            context.clouds.terminate(due)
-        except CloudUnavailable as error:
-            if elapsed_s >= options.end_timeout_s:
-                raise
-            log.warning("fleet %s: %s; trying again", fleet_key, error)
-            context.pause()
-            continue
-        again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
-        unseen -= {instance.launch_id for instance in found}
-        if not left and (not unseen or elapsed_s >= context.visible_within_s):
-            return stopped
-        if left and elapsed_s >= options.end_timeout_s:
-            names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)
-            raise TeardownIncomplete(
-                f"instances of fleet {fleet_key} have not ended after {options.end_timeout_s:g} s:"
-                f" {names}; run teardown again, or they end by themselves at the hard end"
-            )
-        context.pause()
 
 
 def sweep_clouds(
@@ -206,12 +198,33 @@ def sweep_clouds(
         for item in items:
             fleets.setdefault(item.tags.fleet_key, _Found()).add(item)
     left = {key: found for key, found in sorted(fleets.items()) if not found.is_gone}
-    swept = in_parallel(
-        [
-            partial(_swept, key, found, context, lives, dry_run=dry_run, older_than_s=older_than_s)
-            for key, found in left.items()
-        ]
-    )
+    limits = (context.options.ready_timeout_s, older_than_s)
+
+    def sweep(key: str, found: _Found) -> SweptFleet | None:
+        """Remove a fleet if it is abandoned; None if it is not."""
+        if not found.orphan_reason(context.clock.wall(), *limits):
+            return None
+        regions, failure = found.regions, ""
+        try:
+            # The list may be minutes old, and a retry may have brought the fleet up again.
+            found = _Found()
+            found.instances += clouds.describe(key, regions)
+            found.resources += clouds.leftovers(key, regions)
+            is_left = found.instances or found.resources
+            reason = found.orphan_reason(context.clock.wall(), *limits) if is_left else ""
+            gateways = found.gateways()
+            if reason == _PAST and gateways and lives(key, found.alive()):
+                log.warning("fleet %s is past its hard end, but its gateways live on", key)
+                reason = ""
+            if not reason:
+                return None
+            if not dry_run:
+                end_fleet(key, regions, context)
+        except SkyplaneError as error:
+            gateways, reason, failure = (), "it is abandoned", str(error)
+        return SweptFleet(key, reason, gateways, failure)
+
+    swept = in_parallel([partial(sweep, key, found) for key, found in left.items()])
     orphans += [orphan for orphan in swept if orphan is not None]
     kept = tuple(key for key, orphan in zip(left, swept, strict=True) if orphan is None)
     return SweepReport(orphans=tuple(orphans), kept=kept, dry_run=dry_run)
@@ -287,37 +300,3 @@ def _list(
         SweptFleet("", f"the region {region} is not reached", (), str(error))
         for region, error in silent.items()
     ]
-
-
-def _swept(
-    key: str,
-    found: _Found,
-    context: FleetContext,
-    lives: Callable[[str, Sequence[Instance]], bool],
-    *,
-    dry_run: bool,
-    older_than_s: float | None,
-) -> SweptFleet | None:
-    """Remove a fleet if it is abandoned; None if it is not."""
-    limits = (context.options.ready_timeout_s, older_than_s)
-    if not found.orphan_reason(context.clock.wall(), *limits):
-        return None
-    regions, failure = found.regions, ""
-    try:
-        # The list may be minutes old, and a retry may have brought the fleet up again.
-        found = _Found()
-        found.instances += context.clouds.describe(key, regions)
-        found.resources += context.clouds.leftovers(key, regions)
-        is_left = found.instances or found.resources
-        reason = found.orphan_reason(context.clock.wall(), *limits) if is_left else ""
-        gateways = found.gateways()
-        if reason == _PAST and gateways and lives(key, found.alive()):
-            log.warning("fleet %s is past its hard end, but its gateways live on", key)
-            reason = ""
-        if not reason:
-            return None
-        if not dry_run:
-            end_fleet(key, regions, context)
-    except SkyplaneError as error:
-        gateways, reason, failure = (), "it is abandoned", str(error)
-    return SweptFleet(key, reason, gateways, failure)

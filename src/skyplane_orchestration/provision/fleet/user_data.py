@@ -63,20 +63,10 @@ class BootSettings:
                 " wheel_sha256"
             )
         if self.image:
-            self._check_image()
-        else:
-            self._check_wheel()
-
-    @property
-    def wheel_name(self) -> str:
-        return urlsplit(self.wheel_url).path.rpartition("/")[2]
-
-    def _check_image(self) -> None:
-        if self.wheel_sha256:
-            raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
-        require_pinned(self.image)
-
-    def _check_wheel(self) -> None:
+            if self.wheel_sha256:
+                raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
+            require_pinned(self.image)
+            return
         try:
             address = urlsplit(self.wheel_url)
         except ValueError as error:
@@ -93,6 +83,10 @@ class BootSettings:
                 f"wheel_sha256 {self.wheel_sha256!r} is not a SHA-256 of 64 lower-case hex"
                 " characters; `sha256sum FILE` prints it"
             )
+
+    @property
+    def wheel_name(self) -> str:
+        return urlsplit(self.wheel_url).path.rpartition("/")[2]
 
 
 def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: float) -> str:

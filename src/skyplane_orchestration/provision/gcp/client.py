@@ -324,19 +324,32 @@ def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResp
 
 
 def credentials_of(
-    options: GcpOptions, sources: CredentialSources, scopes: Sequence[str]
+    options: GcpOptions, sources: CredentialSources, wanted: Sequence[str]
 ) -> GoogleCredentials:
     """Credentials that renew themselves: those of `credential_ref`, or Google's defaults.
 
     Raises CloudAccessDenied: there are none.
     """
-    if options.credential_ref:
-        renewed = partial(_renewed, options.credential_ref, sources, scopes)
+    reference = options.credential_ref
+
+    def renewed(request: object, scopes: object) -> tuple[str, datetime]:
+        """A token of the reference and its end, in UTC without a zone as google-auth has it."""
+        found = sources.of_cloud("gcp", reference, ",".join(wanted))
+        if found is None:
+            raise CloudAccessDenied(
+                f"credentials {reference!r} give no token for gcp; name other ones",
+                of_credentials=True,
+            )
+        # google-auth compares it with the system's clock.
+        ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))
+        return found["access_token"], datetime.fromtimestamp(ends_unix_s, UTC).replace(tzinfo=None)
+
+    if reference:
         return _TokenCredentials(token=None, refresh_handler=renewed)
     if not _is_google(options.endpoint_url):
         return _AnonymousCredentials()
     try:
-        found, _ = google.auth.default(scopes=scopes)
+        found, _ = google.auth.default(scopes=wanted)
     except GoogleAuthError as error:
         raise CloudAccessDenied(
             "there are no credentials for gcp; use `gcloud auth application-default login`,"
@@ -344,25 +357,6 @@ def credentials_of(
             of_credentials=True,
         ) from error
     return found
-
-
-def _renewed(
-    reference: str,
-    sources: CredentialSources,
-    wanted: Sequence[str],
-    request: object,
-    scopes: object,
-) -> tuple[str, datetime]:
-    """A token of a reference and its end, in UTC without a zone as google-auth has it."""
-    found = sources.of_cloud("gcp", reference, ",".join(wanted))
-    if found is None:
-        raise CloudAccessDenied(
-            f"credentials {reference!r} give no token for gcp; name other ones",
-            of_credentials=True,
-        )
-    # google-auth compares it with the system's clock.
-    ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))
-    return found["access_token"], datetime.fromtimestamp(ends_unix_s, UTC).replace(tzinfo=None)
 
 
 def _is_google(endpoint_url: str) -> bool:

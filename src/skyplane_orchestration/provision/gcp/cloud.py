@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -134,7 +135,18 @@ class GcpCloud:
                     f"instance {instance.instance} shows the key {key_id}, and another one"
                     f" ({pinned}) is pinned; end the instance"
                 )
-            if self._is_labelled(instance, entry, {**labels, key: key_id}, what):
+            change = {
+                "labels": {**labels, key: key_id},
+                "label_fingerprint": entry.label_fingerprint,
+            }
+            with suppress(CloudRefusal):  # The labels have changed since they were read.
+                api.done(
+                    "instances.setLabels",
+                    {**zone_and_id(instance), "instances_set_labels_request_resource": change},
+                    what=what,
+                    where=instance.region,
+                    expected=STALE,
+                )
                 return
         raise CloudUnavailable(f"{what}: others change its labels all the time; try again")
 
@@ -145,7 +157,15 @@ class GcpCloud:
         in_parallel([partial(self._terminate, instance) for instance in instances])
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
-        used = self._used_firewalls(resources)
+        firewalls = [one for one in resources if one.kind == FIREWALL]
+        regions = tuple({one.region for one in firewalls})
+        # Google would delete a firewall that still has instances, and open them to whatever else
+        # the network allows.
+        used = {
+            (key, instance.region)
+            for key in {one.tags.fleet_key for one in firewalls}
+            for instance in self.describe(key, regions)
+        }
         are_deleted = in_parallel([partial(self._is_deleted, one, used) for one in resources])
         return tuple(
             one for one, is_deleted in zip(resources, are_deleted, strict=True) if not is_deleted
@@ -186,42 +206,12 @@ class GcpCloud:
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return findings(self._api, self._types)
 
-    def _used_firewalls(self, resources: Sequence[FleetResource]) -> set[tuple[str, str]]:
-        """Fleet and region of the firewalls that still have instances.
-
-        Google would delete them, and open running instances to whatever else the network allows.
-        """
-        keys = {one.tags.fleet_key for one in resources if one.kind == FIREWALL}
-        regions = {one.region for one in resources if one.kind == FIREWALL}
-        return {
-            (key, instance.region)
-            for key in keys
-            for instance in self.describe(key, tuple(regions))
-        }
-
     def _is_deleted(self, resource: FleetResource, used: set[tuple[str, str]]) -> bool:
         if resource.kind != FIREWALL:
             return delete_disk(self._api, resource)
         if (resource.tags.fleet_key, resource.region) in used:
             return False
         self._firewalls.delete(resource)
-        return True
-
-    def _is_labelled(
-        self, instance: Instance, entry: Any, labels: dict[str, str], what: str
-    ) -> bool:
-        """False if the labels have changed since they were read."""
-        change = {"labels": labels, "label_fingerprint": entry.label_fingerprint}
-        try:
-            self._api.done(
-                "instances.setLabels",
-                {**zone_and_id(instance), "instances_set_labels_request_resource": change},
-                what=what,
-                where=instance.region,
-                expected=STALE,
-            )
-        except CloudRefusal:
-            return False
         return True
 
     def _terminate(self, instance: Instance) -> None:

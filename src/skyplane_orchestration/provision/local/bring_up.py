@@ -193,9 +193,10 @@ class _BringUp:
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(node)
         is_end = region in (plan.src, plan.dst)
+        program = options.command or (options.python, "-m", "skyplane_gateway")
         # With `--detach` the process only forks and exits, so nothing has to wait for it.
         own = ("--config", str(files.config_path), "--fleet", self.spec.key, "--detach")
-        command = (*options.command_line(region), *own)
+        command = (*options.launch_prefix.get(region, ()), *program, *own)
         try:
             self._launchers[node] = machine.start(files.directory, command, is_end=is_end)
         except OSError as error:

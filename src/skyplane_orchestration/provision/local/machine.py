@@ -90,9 +90,23 @@ def start(directory: Path, argv: Sequence[str], *, is_end: bool) -> subprocess.P
     """Start the gateway whose files are in `directory`; its launcher.
 
     Airflow kills a task's process group and waits for its open pipes. So the gateway gets its
-    own session, and inherits no file descriptor and no environment. `is_end`: it talks to object
-    stores.
+    own session, and inherits no file descriptor. It gets its credentials over the control API
+    alone, and so a scrubbed environment. `is_end`: it talks to object stores.
     """
+    allowed = passed_names(is_end=is_end)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in allowed or name.startswith(PASSED_PREFIXES)
+    }
+    search = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if search:
+        # The gateway has another working directory, so entries must be absolute.
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in search)
+    # SDKs look for profiles and tokens there.
+    environment["HOME"] = str(directory)
+    # Python would look for packages of `pip --user` in the new home.
+    environment["PYTHONUSERBASE"] = site.getuserbase()
     with (directory / "gateway.log").open("ab") as log:
         return subprocess.Popen(
             argv,
@@ -102,7 +116,7 @@ def start(directory: Path, argv: Sequence[str], *, is_end: bool) -> subprocess.P
             close_fds=True,
             start_new_session=True,
             cwd="/",
-            env=_gateway_environment(directory, is_end=is_end),
+            env=environment,
         )
 
 
@@ -119,28 +133,6 @@ def usable_processors(quota: Path = _QUOTA) -> int:
 def passed_names(*, is_end: bool) -> frozenset[str]:
     """Variables that a gateway inherits, besides those that begin with `PASSED_PREFIXES`."""
     return _PASSED_TO_ALL | _PASSED_TO_ENDS if is_end else _PASSED_TO_ALL
-
-
-def _gateway_environment(directory: Path, *, is_end: bool) -> dict[str, str]:
-    """The environment of a gateway, which gets its credentials over the control API alone.
-
-    The home directory is the gateway's own, since SDKs look for profiles and tokens there.
-    `is_end`: the gateway talks to object stores.
-    """
-    allowed = passed_names(is_end=is_end)
-    scrubbed = {
-        name: value
-        for name, value in os.environ.items()
-        if name in allowed or name.startswith(PASSED_PREFIXES)
-    }
-    search = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if search:
-        # The gateway has another working directory, so entries must be absolute.
-        scrubbed["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in search)
-    scrubbed["HOME"] = str(directory)
-    # Python would look for packages of `pip --user` in the new home.
-    scrubbed["PYTHONUSERBASE"] = site.getuserbase()
-    return scrubbed
 
 
 def _owner_of(directory: Path) -> int:

@@ -70,11 +70,6 @@ class LocalOptions:
         """The address that gateways of a region listen on."""
         return self.address_map.get(region) or loopback_address(region)
 
-    def command_line(self, region: str) -> tuple[str, ...]:
-        """The program of a gateway, without its own options."""
-        program = self.command or (self.python, "-m", "skyplane_gateway")
-        return (*self.launch_prefix.get(region, ()), *program)
-
 
 def loopback_address(region: str) -> str:
     """A fixed address in 127.0.0.0/8 for a region tag.
