@@ -66,32 +66,15 @@ _LEAST_LEFT_S: Final = 600.0
 _LEAST_LEFT_SHARE: Final = 0.1
 
 
-def bring_up(
-    spec: FleetSpec,
-    instances: Mapping[str, Sequence[str]],
-    authority: Authority,
-    context: FleetContext,
-    sessions: ControlSessions,
-    began_s: float,
-) -> Fleet:
-    """Bring up a fleet; see `Provisioner.ensure`. Its document lacks its pages of web consoles.
-
-    An error or an interruption ends the instances that this call has launched. `instances` maps
-    a region tag to the names of its instances; `began_s` is the monotonic time since which the
-    caller waits.
-    """
-    attempt = _BringUp(spec, instances, authority, context, sessions, began_s)
-    try:
-        return attempt.run()
-    except BaseException as error:
-        attempt.undo(error)
-        if isinstance(error, LaunchRefused):
-            error.ended = attempt.members.billed(())
-        raise
-
-
 @dataclass
-class _BringUp:
+class BringUp:
+    """Brings up a fleet; see `Provisioner.ensure`. Its document lacks its pages of web consoles.
+
+    Args:
+        instances: region tag -> the names of its instances.
+        began_s: monotonic time since which the caller waits.
+    """
+
     spec: FleetSpec
     instances: Mapping[str, Sequence[str]]
     authority: Authority
@@ -111,6 +94,16 @@ class _BringUp:
         self._deadline_s = self.context.clock.monotonic() + self.context.options.ready_timeout_s
 
     def run(self) -> Fleet:
+        """An error or an interruption ends the instances that this call has launched."""
+        try:
+            return self._run()
+        except BaseException as error:
+            self._undo(error)
+            if isinstance(error, LaunchRefused):
+                error.ended = self.members.billed(())
+            raise
+
+    def _run(self) -> Fleet:
         # Of a fleet with another secret none may end.
         found = self.members.current(ends_others=False)
         is_gone = self.spec.must_exist and not found
@@ -163,7 +156,7 @@ class _BringUp:
             ]
         )
 
-    def undo(self, cause: BaseException) -> None:
+    def _undo(self, cause: BaseException) -> None:
         """End what `run` has launched. Raises TeardownIncomplete, which also tells the cause."""
         if not self._is_prepared:
             return

@@ -26,7 +26,7 @@ from skyplane_orchestration.provision.control_sessions import (
     open_sessions,
 )
 from skyplane_orchestration.provision.fleet.boot import Boot
-from skyplane_orchestration.provision.fleet.bring_up import bring_up
+from skyplane_orchestration.provision.fleet.bring_up import BringUp
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines
@@ -115,7 +115,7 @@ class InstanceProvisioner(Provisioner):
                 found = self._context.clouds.describe(spec.key, tuple(ends))
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
             instances = node_names(spec.plan)
-            fleet = bring_up(spec, instances, authority, self._context, sessions, began_s)
+            fleet = BringUp(spec, instances, authority, self._context, sessions, began_s).run()
         clouds = self._context.clouds
         urls = {tag: clouds.of(tag).console_url(spec.key, tag) for tag in sorted(instances)}
         return replace(fleet, console_urls={tag: url for tag, url in urls.items() if url})

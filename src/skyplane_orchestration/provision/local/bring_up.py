@@ -49,30 +49,15 @@ log = logging.getLogger(__name__)
 _POLLS_PER_SCAN: Final = 40
 
 
-def bring_up(
-    spec: FleetSpec,
-    meta: FleetMeta,
-    nodes: dict[str, tuple[str, ...]],
-    directory: FleetDirectory,
-    authority: Authority,
-    runner: Runner,
-    began_s: float,
-) -> Fleet:
-    """Bring up a fleet whose lock the caller holds, and record it.
-
-    An error or an interruption ends the gateways that this call has started. `nodes` maps a
-    region tag to the wanted gateways; `began_s` is the monotonic time since which the caller waits.
-    """
-    attempt = _BringUp(spec, meta, nodes, directory, authority, runner, began_s)
-    try:
-        return attempt.run()
-    except BaseException:
-        attempt.undo()
-        raise
-
-
 @dataclass
-class _BringUp:
+class BringUp:
+    """Brings up a fleet whose lock the caller holds, and records it.
+
+    Args:
+        nodes: region tag -> the wanted gateways.
+        began_s: monotonic time since which the caller waits.
+    """
+
     spec: FleetSpec
     meta: FleetMeta
     nodes: dict[str, tuple[str, ...]]
@@ -88,6 +73,14 @@ class _BringUp:
         self._launchers: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> Fleet:
+        """An error or an interruption ends the gateways that this call has started."""
+        try:
+            return self._run()
+        except BaseException:
+            self._undo()
+            raise
+
+    def _run(self) -> Fleet:
         clock, options = self.runner.clock, self.runner.options
         routes = build_routes(self.spec.plan, self.nodes)
         require_open_files(options.gateway_settings, max(connections_of(routes).values()))
@@ -128,7 +121,7 @@ class _BringUp:
         self.directory.write_fleet(fleet.to_dict())
         return fleet
 
-    def undo(self) -> None:
+    def _undo(self) -> None:
         """End what `run` has started; delete empty directories. Raises TeardownIncomplete."""
         remaining = self._stop(lambda node: node in self._started)
         for launcher in self._launchers.values():

@@ -26,7 +26,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
 from skyplane_orchestration.provision.local import this_machine
-from skyplane_orchestration.provision.local.bring_up import bring_up
+from skyplane_orchestration.provision.local.bring_up import BringUp
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
 from skyplane_orchestration.provision.local.machine import usable_processors
 from skyplane_orchestration.provision.local.options import LocalOptions
@@ -99,7 +99,8 @@ class LocalProvisioner(Provisioner):
                     stack.enter_context(self._locked(directory, create=not spec.must_exist))
                 meta = self._prepare_record(directory, spec, processes)
                 nodes = split_into_processes(instances, meta.processes_per_instance)
-                return bring_up(spec, meta, nodes, directory, authority, self._runner, began_s)
+                runner = self._runner
+                return BringUp(spec, meta, nodes, directory, authority, runner, began_s).run()
         except DirectoryBusy as error:
             raise ProvisionFailed(
                 f"{error}, for {self.options.lock_timeout_s:g} s already"
