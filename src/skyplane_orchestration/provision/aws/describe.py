@@ -6,7 +6,7 @@ A policy of the organisation may deny a search in some regions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -196,36 +196,28 @@ class DeniedRegions:
         the regions that do not answer.
         """
 
-        def attempt(region: str) -> tuple[str, T | CloudAccessDenied]:
-            try:
-                return region, work(region)
-            except CloudAccessDenied as error:
-                return region, error
-
         found: dict[str, T] = {}
         denied: dict[str, CloudAccessDenied] = {}
+
+        def attempt(region: str) -> None:
+            try:
+                found[region] = work(region)
+            except CloudAccessDenied as error:
+                denied[region] = error
+
         try:
-            results = in_regions(regions, attempt)
+            in_regions(regions, attempt)
         except CloudUnavailable as no_answer:
             self._silent.update(no_answer.regions)
             raise
-        for region, result in results:
-            if isinstance(result, CloudAccessDenied):
-                denied[region] = result
-            else:
-                found[region] = result
-        for region, error in denied.items():
+        for region in sorted(denied):
             if self._are_named or region in self.used or not found:
-                raise error
-        self._warn(denied)
-        return found
-
-    def _warn(self, denied: Iterable[str]) -> None:
-        new = sorted(set(denied) - self._logged)
-        if new:
+                raise denied[region]
+        if new := sorted(set(denied) - self._logged):
             self._logged.update(new)
             log.warning(
                 "AWS denies %s to these credentials: nothing is searched or planned there;"
                 " name the regions that fleets may use in the setting regions of aws",
                 ", ".join(new),
             )
+        return {region: found[region] for region in regions if region in found}

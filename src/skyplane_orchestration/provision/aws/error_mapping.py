@@ -121,7 +121,15 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
     said = f"{what}: AWS refuses {answer.action} ({code})"
     message = _BLOB.sub("", answer.message).strip()
     if code in _QUOTAS:
-        return _quota_exceeded(said, code, answer.where)
+        service, quota, name = _QUOTAS[code]
+        region = answer.where
+        return QuotaExceeded(
+            f"{said}; the quota {quota} ({name}) of {region} is used up: end other instances, plan"
+            " with fewer, or ask for more with `aws service-quotas request-service-quota-increase"
+            f" --service-code {service} --quota-code {quota} --region {region.partition(':')[2]}"
+            " --desired-value N`",
+            quota=f"{quota} ({name})",
+        )
     if code in NO_CAPACITY:
         return no_capacity(said)
     if code in _BAD_CREDENTIALS:
@@ -137,15 +145,3 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
         )
     is_invalid = code.startswith("Invalid") or code in ("MissingParameter", "ValidationError")
     return otherwise(replace(answer, message=message), said, is_invalid=is_invalid)
-
-
-def _quota_exceeded(said: str, code: str, region: str) -> QuotaExceeded:
-    """Names the quota of a refusal, and how to ask for more."""
-    service, quota, name = _QUOTAS[code]
-    return QuotaExceeded(
-        f"{said}; the quota {quota} ({name}) of {region} is used up: end other instances, plan with"
-        " fewer, or ask for more with `aws service-quotas request-service-quota-increase"
-        f" --service-code {service} --quota-code {quota} --region {region.partition(':')[2]}"
-        " --desired-value N`",
-        quota=f"{quota} ({name})",
-    )

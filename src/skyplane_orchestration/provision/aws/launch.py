@@ -91,7 +91,9 @@ class AwsLauncher:
     def _attempt(self, request: LaunchRequest, number: str, subnet: Subnet) -> Instance | None:
         """See `launch_in_turn`. Raises _RefusedBefore."""
         group_id = self._firewalls.group_id(request.tags, request.region)
-        token = client_token(request, number, subnet, group_id)
+        parts = (request.tags.fleet_key, group_id, request.instance, number, subnet.subnet_id)
+        # Tokens have 64 ASCII characters at most.
+        token = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         try:
             return self._run(request, token, subnet, group_id)
         except CloudRefusal as refusal:
@@ -178,12 +180,6 @@ class AwsLauncher:
             if entry.get("ClientToken") == token:
                 return as_instance(self._api, entry, request.region)
         return None
-
-
-def client_token(request: LaunchRequest, number: str, subnet: Subnet, group_id: str) -> str:
-    """At most 64 ASCII characters."""
-    parts = (request.tags.fleet_key, group_id, request.instance, number, subnet.subnet_id)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def common_arguments(

@@ -255,6 +255,12 @@ class AzureLaunch:
 
     def _machine(self, name: str, zone: str) -> dict[str, Any]:
         request, options = self._request, self._options
+        script = request.user_data
+        if options.self_delete_role:
+            url = self._api.url_of(self._path(name))
+            scope = url.partition("/subscriptions/")[0] + "/"
+            last_act = _DELETE.replace("@RESOURCE@", scope).replace("@MACHINE@", url)
+            script = with_last_act(script, last_act)
         interface = self._api.id_of(self._path(name + NIC, Kind.INTERFACE))
         # Its private half is thrown away here.
         public = Ed25519PrivateKey.generate().public_key()
@@ -267,7 +273,7 @@ class AzureLaunch:
             "osProfile": {
                 "computerName": name,
                 "adminUsername": _USER,
-                "customData": base64.b64encode(self._user_data(name).encode()).decode(),
+                "customData": base64.b64encode(script.encode()).decode(),
                 "allowExtensionOperations": False,
                 "linuxConfiguration": {
                     "disablePasswordAuthentication": True,
@@ -291,15 +297,6 @@ class AzureLaunch:
             # Not besides the other one: SDKs of stores would take this one.
             body["identity"] = {"type": "SystemAssigned"}
         return body
-
-    def _user_data(self, name: str) -> str:
-        """The boot script, which ends with the deletion of this machine if the options say so."""
-        script = self._request.user_data
-        if not self._options.self_delete_role:
-            return script
-        url = self._api.url_of(self._path(name))
-        scope = url.partition("/subscriptions/")[0] + "/"
-        return with_last_act(script, _DELETE.replace("@RESOURCE@", scope).replace("@MACHINE@", url))
 
     def _storage(self, name: str) -> dict[str, Any]:
         kind = self._request.instance_type

@@ -33,7 +33,10 @@ def worker_findings(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
     name = f"{cloud} worker"
     address = _answering(hosts.api, 443)
     if not address:
-        proxy = _proxy()
+        known = getproxies()
+        parts = urlsplit(known.get("https") or known.get("all") or "")
+        # Without credentials.
+        proxy = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
         return (Finding(name, False, _behind(proxy, hosts.api)),) if proxy else ()
     if ip_address(address).is_private:
         return ()
@@ -55,13 +58,6 @@ def _behind(proxy: str, host: str) -> str:
         " proxy; let it open TCP connections to these ports, give instances addresses in your own"
         " network (public_address: false), or run it where it gets out"
     )
-
-
-def _proxy() -> str:
-    """The proxy of HTTPS without credentials; empty for none."""
-    known = getproxies()
-    parts = urlsplit(known.get("https") or known.get("all") or "")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
 
 
 def _answering(host: str, port: int) -> str:

@@ -60,7 +60,14 @@ def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
     credentials = credentials_finding("gcp", valid, None)
     missing: list[str] = []
     failed: list[Finding] = []
-    for project, asked in _asked(options).items():
+    wanted = needed(
+        with_address=options.public_address, with_service_account=bool(options.service_account)
+    )
+    asked_of = {options.project: wanted}
+    if options.firewall_project != options.project:  # Another one may have the network.
+        of_network = wanted & NETWORK_PERMISSIONS
+        asked_of = {options.firewall_project: of_network, options.project: wanted - of_network}
+    for project, asked in asked_of.items():
         try:
             granted = api.held_permissions(asked, project=project)
         except SkyplaneError as error:
@@ -78,17 +85,6 @@ def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
         _regions(api),
         *_zones(options, types),
     )
-
-
-def _asked(options: GcpOptions) -> dict[str, frozenset[str]]:
-    """Project -> the permissions that it has to grant: another one may have the network."""
-    wanted = needed(
-        with_address=options.public_address, with_service_account=bool(options.service_account)
-    )
-    of_network = wanted & NETWORK_PERMISSIONS
-    if options.firewall_project == options.project:
-        return {options.project: wanted}
-    return {options.firewall_project: of_network, options.project: wanted - of_network}
 
 
 def needed(*, with_address: bool, with_service_account: bool) -> frozenset[str]:

@@ -346,8 +346,9 @@ def credentials_of(
 
     if reference:
         return _TokenCredentials(token=None, refresh_handler=renewed)
-    if not _is_google(options.endpoint_url):
-        return _AnonymousCredentials()
+    parts = urlsplit(options.endpoint_url or "https://compute.googleapis.com")
+    if parts.scheme != "https" or not (parts.hostname or "").endswith(".googleapis.com"):
+        return _AnonymousCredentials()  # Nobody else may see those of this process.
     try:
         found, _ = google.auth.default(scopes=wanted)
     except GoogleAuthError as error:
@@ -357,11 +358,3 @@ def credentials_of(
             of_credentials=True,
         ) from error
     return found
-
-
-def _is_google(endpoint_url: str) -> bool:
-    """Whether an endpoint may see the credentials of this process."""
-    if not endpoint_url:
-        return True
-    parts = urlsplit(endpoint_url)
-    return parts.scheme == "https" and (parts.hostname or "").endswith(".googleapis.com")

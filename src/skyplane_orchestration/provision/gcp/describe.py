@@ -109,7 +109,13 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Fleet
         if region_of_zone(zone) in regions
     ]
     is_used = any(disk.users for _, disk in found)
-    ending = _ending_disks(api, filter_, regions) if is_used else frozenset()
+    # Zone and name of those that are deleted with their instance.
+    ending = {
+        (zone, disk.source.rpartition("/")[2])
+        for zone, entry in (instances(api, filter_, regions) if is_used else ())
+        for disk in entry.disks
+        if disk.auto_delete
+    }
     for zone, disk in found:
         fleet = ALPHABET.fleet_of(dict(disk.labels))
         if fleet is not None and (zone, disk.name) not in ending:
@@ -130,15 +136,3 @@ def delete_disk(api: GcpApi, disk: FleetResource) -> bool:
     except CloudRefusal as refusal:
         return refusal.code in NOT_FOUND
     return True
-
-
-def _ending_disks(
-    api: GcpApi, filter_: str, regions: Collection[str]
-) -> frozenset[tuple[str, str]]:
-    """Zone and name of the disks that are deleted with their instance."""
-    return frozenset(
-        (zone, disk.source.rpartition("/")[2])
-        for zone, entry in instances(api, filter_, regions)
-        for disk in entry.disks
-        if disk.auto_delete
-    )
