@@ -15,6 +15,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    FleetLost,
     GatewayError,
     NotAuthorised,
     ProvisionFailed,
@@ -22,7 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
 from skyplane_orchestration.provision.local import this_machine
@@ -37,7 +38,12 @@ from skyplane_orchestration.provision.local.run_directory import (
     RunRoot,
     default_run_root,
 )
-from skyplane_orchestration.provision.local.teardown import Runner, remove_fleet, sweep_fleets
+from skyplane_orchestration.provision.local.teardown import (
+    Runner,
+    orphan_reason,
+    remove_fleet,
+    swept,
+)
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
@@ -144,8 +150,7 @@ class LocalProvisioner(Provisioner):
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
         gateways = self.root.fleet(fleet_key).gateways()
-        tails = {files.node: files.log_tail(max_bytes) for files in gateways}
-        return {node: tail for node, tail in tails.items() if tail}
+        return {files.node: tail for files in gateways if (tail := files.log_tail(max_bytes))}
 
     def check_host(self, fleet: Fleet) -> None:
         require_made_by(self.name, fleet)
@@ -160,14 +165,27 @@ class LocalProvisioner(Provisioner):
         authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         self.root.prepare()
-        return sweep_fleets(
-            self._runner,
-            self.root.fleets(),
-            deployment,
-            dry_run=dry_run,
-            older_than_s=older_than_s,
-            authority_of=authority_of,
-        )
+        orphans: list[SweptFleet] = []
+        kept: list[str] = []
+        runner = self._runner
+        for directory in self.root.fleets():
+            try:
+                with directory.locked(create=False, timeout_s=0.0, clock=runner.clock):
+                    meta = directory.read_meta()
+                    if meta is not None and meta.deployment != deployment:
+                        continue
+                    reason = orphan_reason(runner, directory, meta, older_than_s, authority_of)
+                    if reason:
+                        orphans.append(swept(runner, directory, reason, dry_run=dry_run))
+                    else:
+                        kept.append(directory.key)
+            except DirectoryBusy:
+                meta = directory.read_meta()
+                if meta is None or meta.deployment == deployment:
+                    kept.append(directory.key)
+            except FleetLost:
+                continue  # Another process has torn it down.
+        return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root)

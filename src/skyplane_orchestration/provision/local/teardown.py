@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_orchestration.errors import FleetLost, TeardownIncomplete
+from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
+from skyplane_orchestration.model.sweep_report import SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory, is_living
 from skyplane_orchestration.provision.local import this_machine
 from skyplane_orchestration.provision.local.machine import GatewayProcess
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
-    DirectoryBusy,
     FleetDirectory,
     FleetMeta,
 )
@@ -89,46 +88,14 @@ def remove_fleet(runner: Runner, directory: FleetDirectory) -> tuple[str, ...]:
     return stopped
 
 
-def sweep_fleets(
-    runner: Runner,
-    fleets: Iterable[FleetDirectory],
-    deployment: str,
-    *,
-    dry_run: bool,
-    older_than_s: float | None,
-    authority_of: AuthorityOf | None,
-) -> SweepReport:
-    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`."""
-    orphans: list[SweptFleet] = []
-    kept: list[str] = []
-    for directory in fleets:
-        try:
-            with directory.locked(create=False, timeout_s=0.0, clock=runner.clock):
-                meta = directory.read_meta()
-                if meta is not None and meta.deployment != deployment:
-                    continue
-                reason = _orphan_reason(runner, directory, meta, older_than_s, authority_of)
-                if reason:
-                    orphans.append(_sweep_one(runner, directory, reason, dry_run=dry_run))
-                else:
-                    kept.append(directory.key)
-        except DirectoryBusy:
-            meta = directory.read_meta()
-            if meta is None or meta.deployment == deployment:
-                kept.append(directory.key)
-        except FleetLost:
-            continue  # Another process has torn it down.
-    return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
-
-
-def _orphan_reason(
+def orphan_reason(
     runner: Runner,
     directory: FleetDirectory,
     meta: FleetMeta | None,
     older_than_s: float | None,
     authority_of: AuthorityOf | None,
 ) -> str:
-    """Why the fleet is abandoned; empty if it may be in use."""
+    """Why a locked fleet is abandoned; empty if it may be in use. See `Provisioner.sweep`."""
     running = directory.nodes()
     if meta is None:
         # The process that made the directory has ended before it wrote the record.
@@ -157,9 +124,8 @@ def _addresses(
             yield files.node, (config.control_host, ports[0])
 
 
-def _sweep_one(
-    runner: Runner, directory: FleetDirectory, reason: str, *, dry_run: bool
-) -> SweptFleet:
+def swept(runner: Runner, directory: FleetDirectory, reason: str, *, dry_run: bool) -> SweptFleet:
+    """An abandoned fleet, which is removed unless nothing may be changed."""
     gateways, failure = directory.nodes(), ""
     if not dry_run:
         try:

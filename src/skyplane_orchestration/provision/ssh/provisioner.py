@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
@@ -19,10 +19,7 @@ from skyplane_orchestration.provision.fleet.provisioner import (
     DEFAULT_TAIL_BYTES,
     InstanceProvisioner,
 )
-from skyplane_orchestration.provision.provisioner import (
-    AuthorityOf,
-    FleetSpec,
-)
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import node_names
 from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
 from skyplane_orchestration.provision.ssh.machines import SkyplaneFailure, SshMachines
@@ -93,18 +90,9 @@ class SshProvisioner(InstanceProvisioner):
         reached, _ = self._reached()
         return reached.log_tails(fleet_key, max_bytes)
 
-    def sweep(
-        self,
-        deployment: str,
-        *,
-        dry_run: bool = False,
-        older_than_s: float | None = None,
-        authority_of: AuthorityOf | None = None,
-    ) -> SweepReport:
+    def sweep(self, deployment: str, **more: Any) -> SweepReport:
         reached, failures = self._reached()
-        report = reached.sweep(
-            deployment, dry_run=dry_run, older_than_s=older_than_s, authority_of=authority_of
-        )
+        report = reached.sweep(deployment, **more)
         # Nobody knows what is left there.
         unknown = tuple(
             SweptFleet("", "its host is not reached", (), str(failure)) for failure in failures
