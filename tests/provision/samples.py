@@ -18,6 +18,7 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.provision.control_sessions import open_sessions
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret(b"a fleet secret of the test suite")
@@ -47,6 +48,12 @@ def make_plan(
         ),
         paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
     )
+
+
+def one_of_each(spec: FleetSpec) -> FleetSpec:
+    """The same with one instance in each region."""
+    groups = {tag: replace(group, count=1) for tag, group in spec.plan.instances.items()}
+    return replace(spec, plan=replace(spec.plan, instances=groups))
 
 
 def expire_leases(fleet: Fleet, authority: Authority, after_s: float = 0.1) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.provision.samples import one_of_each
 from tests.provision.situations import (
     CLOCK_SKEW,
     CRASH,
@@ -37,8 +38,6 @@ from skyplane_orchestration.model.fleet import Fleet
 
 if TYPE_CHECKING:
     from tests.provision.conftest import Harness
-
-    from skyplane_orchestration.provision.provisioner import FleetSpec
 
 DAY_S = 86400.0
 
@@ -232,12 +231,6 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Harne
     with pytest.raises(FleetLost, match="torn down"):
         harness.provisioner().ensure(again, harness.authority(spec))
     assert not harness.running()
-
-
-def one_of_each(spec: FleetSpec) -> FleetSpec:
-    """The same with one instance in each region."""
-    groups = {tag: replace(group, count=1) for tag, group in spec.plan.instances.items()}
-    return replace(spec, plan=replace(spec.plan, instances=groups))
 
 
 def test_a_fleet_of_another_deployment_keeps_all_its_gateways(harness: Harness) -> None:
