@@ -14,6 +14,8 @@ from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION, filled
 from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 
 from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
@@ -100,9 +102,11 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
         account = MachineAccount(world=world, podman=image.program())
         client = kit.client(
             provisioner=InstanceProvisioner(
-                [MachineCloud("aws", account)],
-                Boot(partial(user_data, BootSettings(image=image.reference))),
-                InstanceOptions(control_cidrs=("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
+                FleetContext(
+                    Clouds([MachineCloud("aws", account)]),
+                    Boot(partial(user_data, BootSettings(image=image.reference))),
+                    InstanceOptions(("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
+                )
             )
         )
         fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))

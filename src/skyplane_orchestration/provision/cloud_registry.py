@@ -26,7 +26,9 @@ from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.machines import Machines
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
@@ -98,7 +100,7 @@ class CloudsSettings:
         clock = corrected(clock)
         clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         boot = Boot(partial(user_data, self.boot), clock=clock)
-        return InstanceProvisioner(clouds, boot, self.options, clock=clock)
+        return InstanceProvisioner(FleetContext(Clouds(clouds, clock), boot, self.options, clock))
 
 
 def open_one_cloud(

@@ -11,7 +11,6 @@ from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
 from tests.provision.fleet.memory_cloud import MemoryAccount, StandInBoot
 from tests.provision.samples import SECRET, make_plan
 
-from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
@@ -98,7 +97,7 @@ def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
     spec = FleetSpec(key=key, generation=0, deployment=FLEET.deployment, plan=plan)
     options = InstanceOptions(control_cidrs=("203.0.113.7/32",))
     boot = StandInBoot(MemoryAccount())
-    context = FleetContext(Clouds([cloud]), boot, options, SYSTEM_CLOCK, 60.0)
+    context = FleetContext(Clouds([cloud]), boot, options)
     names = {region: [f"{region}/0"] for region in plan.instances}
     FleetInstances(spec, names, Authority(SECRET, key), context).end_dropped()
     assert not [one for one in cloud.describe(key, [REGION]) if one.is_alive]

@@ -21,6 +21,8 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import QuotaExceeded, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import LEAST_POLL_S, InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
@@ -87,13 +89,14 @@ class FleetsHarness:
         def connect(host: str, port: int, context: Any, expected_uri: str) -> MemorySession:
             return MemorySession(self.place, (host, port), expected_uri)
 
-        return InstanceProvisioner(
-            self.opened(die, clouds),
+        context = FleetContext(
+            Clouds(self.opened(die, clouds), clock or self.clock),
             StandInBoot(self.place),
             replace(self.options, **options),
-            connect=connect,
-            clock=clock or self.clock,
+            clock or self.clock,
+            connect,
         )
+        return InstanceProvisioner(context)
 
     def failing(self) -> InstanceProvisioner:
         """One for which the relay's instance does not come up."""

@@ -24,6 +24,8 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
@@ -54,12 +56,9 @@ class Sites:
     clock: Clock
 
     def provisioner(self, die: Callable[[str], None] = lambda verb: None) -> InstanceProvisioner:
-        return InstanceProvisioner(
-            [MortalCloud(cloud, die) for cloud in self.clouds(self.clock)],
-            silent_boot(),
-            InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
-            clock=self.clock,
-        )
+        clouds = Clouds([MortalCloud(cloud, die) for cloud in self.clouds(self.clock)], self.clock)
+        options = InstanceOptions(("203.0.113.7/32",), processes_per_instance=1)
+        return InstanceProvisioner(FleetContext(clouds, silent_boot(), options, self.clock))
 
     def crash(self, key: str, moment: int, deployment: str = "test") -> None:
         """A worker brings a fleet up and is killed at its call `moment`."""

@@ -31,6 +31,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.provision.fleet.machines import Instance
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.provisioner import FleetTimes
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.instance_meter import instances_usd
@@ -306,6 +307,9 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
     before = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}
 
     class Refusing:
+        def __init__(self, *_: object) -> None:
+            pass
+
         def status(self) -> None:
             raise NotAuthorised("the fleet has another fleet secret")
 
@@ -314,8 +318,9 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
         def close(self) -> None:
             pass
 
-    other = harness.provisioner(control_cidrs=("0.0.0.0/0",))
-    other._connect = lambda *_: Refusing()  # type: ignore[assignment]
+    context = harness.provisioner(control_cidrs=("0.0.0.0/0",))._context
+    connect: Any = Refusing
+    other = InstanceProvisioner(replace(context, connect=connect))
     with pytest.raises(NotAuthorised):
         other.ensure(spec, harness.authority(spec))
     after = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}

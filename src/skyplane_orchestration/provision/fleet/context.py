@@ -6,8 +6,10 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.model.fleet import CLOUD
+from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
@@ -20,6 +22,7 @@ class FleetContext:
     """See the classes.
 
     Args:
+        connect: opens a control session.
         visible_within_s: a cloud may show a new instance this late.
         name: the provisioner that is recorded in fleets.
     """
@@ -27,8 +30,9 @@ class FleetContext:
     clouds: Clouds
     boot: Boot
     options: InstanceOptions
-    clock: Clock
-    visible_within_s: float
+    clock: Clock = SYSTEM_CLOCK
+    connect: SessionFactory = ControlClient
+    visible_within_s: float = 60.0
     name: str = CLOUD
 
     def pause(self) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     SkyplaneError,
@@ -21,17 +19,13 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import (
-    SessionFactory,
     is_living,
     open_sessions,
 )
-from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.bring_up import BringUp
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
-from skyplane_orchestration.provision.fleet.machines import Instance, Machines
-from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
-from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
 from skyplane_orchestration.provision.fleet.teardown import (
     end_fleet_in,
@@ -61,41 +55,11 @@ class InstanceProvisioner(Provisioner):
     """See `Provisioner`. A plan over several clouds is one fleet.
 
     No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
-
-    Args:
-        name: the provisioner that is recorded in fleets.
-        visible_within_s: a cloud may show a new instance this late.
     """
 
-    def __init__(
-        self,
-        clouds: Iterable[Machines],
-        boot: Boot,
-        options: InstanceOptions,
-        *,
-        connect: SessionFactory = ControlClient,
-        clock: Clock = SYSTEM_CLOCK,
-        name: str = CLOUD,
-        visible_within_s: float = 60.0,
-    ) -> None:
-        self.name = name
-        self._context = FleetContext(
-            Clouds(clouds, clock), boot, options, clock, visible_within_s, name
-        )
-        self._connect = connect
-
-    def with_clouds(self, clouds: Iterable[Machines]) -> InstanceProvisioner:
-        """The same for other clouds."""
-        context = self._context
-        return InstanceProvisioner(
-            clouds,
-            context.boot,
-            context.options,
-            connect=self._connect,
-            clock=context.clock,
-            name=context.name,
-            visible_within_s=context.visible_within_s,
-        )
+    def __init__(self, context: FleetContext) -> None:
+        self.name = context.name
+        self._context = context
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         self._require_own_deployment(spec.deployment)
@@ -109,7 +73,7 @@ class InstanceProvisioner(Provisioner):
                 " setting regions of its cloud leaves out; plan with --provisioner cloud"
             )
         require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
-        with closing(open_sessions(authority, self._connect)) as sessions:
+        with closing(open_sessions(authority, self._context.connect)) as sessions:
             if not spec.must_exist and not spec.plan.replaces:
                 ends = dict.fromkeys((spec.plan.src, spec.plan.dst))
                 found = self._context.clouds.describe(spec.key, tuple(ends))
@@ -172,7 +136,7 @@ class InstanceProvisioner(Provisioner):
                 if one.address
                 for process, node in enumerate(gateway_names(one))
             )
-            return is_living(key, gateways, authority_of, self._connect)
+            return is_living(key, gateways, authority_of, self._context.connect)
 
         return sweep_clouds(
             self._context, deployment, dry_run=dry_run, older_than_s=older_than_s, lives=lives

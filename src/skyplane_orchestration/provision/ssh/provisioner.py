@@ -15,6 +15,8 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.provisioner import (
     DEFAULT_TAIL_BYTES,
     InstanceProvisioner,
@@ -52,15 +54,16 @@ class SshProvisioner(InstanceProvisioner):
     ) -> None:
         self.options = options
         self._machines = SshMachines(options, HostSessions(options.connect_timeout_s), clock)
-        super().__init__(
-            [self._machines],
+        context = FleetContext(
+            Clouds([self._machines], clock),
             boot_of(self._machines, clock),
             options.of_instances(),
-            connect=connect,
-            clock=clock,
-            name=SSH,
+            clock,
+            connect,
             visible_within_s=_VISIBLE_WITHIN_S,
+            name=SSH,
         )
+        super().__init__(context)
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         hosts = [
@@ -111,4 +114,5 @@ class SshProvisioner(InstanceProvisioner):
     def _reached(self) -> tuple[InstanceProvisioner, tuple[SkyplaneFailure, ...]]:
         """One for the hosts that can be reached now, and why others cannot."""
         machines, failures = self._machines.reachable()
-        return self.with_clouds([machines]), failures
+        clouds = Clouds([machines], self._context.clock)
+        return InstanceProvisioner(replace(self._context, clouds=clouds)), failures
