@@ -17,8 +17,10 @@ from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, model
 
 SEED = 20220129
 FOLDS = 10
-#: Quantiles of the ratios that a model document states.
+#: Quantiles of the ratios that a model document states, and their round trips: those of the edges
+#: that are nearer to one than to another.
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+RTT_MS = (15.0, 50.0, 110.0, 220.0)
 FLOOR_PERCENT, GOAL_PERCENT = 10.0, 9.0
 
 
@@ -73,25 +75,30 @@ def held_out_errors(measured: Grid, held: Mask) -> Floats:
     return _relative_errors(modelled.throughput_gbps, measured.throughput_gbps, asked)
 
 
-def held_out_ratios(measured: Grid) -> dict[str, list[float]]:
+def held_out_ratios(measured: Grid) -> dict[str, Any]:
     """Measured over modelled rates of held-out edges, by pair of clouds, at the quantiles `levels`.
 
-    A pair of clouds without such edges is left out.
+    `quantiles[pair]` has a list per round trip of `rtt_ms`. A pair of clouds that lacks edges near
+    one of them is left out.
     """
     clouds = np.array([region.cloud for region in measured.regions])
-    ratios = []
+    ratios, nearest = [], []
     for held in held_out_groups(len(measured.regions), FOLDS):
-        modelled = modelled_grid(measured, fit(unseen(measured, held))).throughput_gbps
-        asked = measured.measured & touched_by(held) & (modelled > 0)
+        modelled = modelled_grid(measured, fit(unseen(measured, held)))
+        asked = measured.measured & touched_by(held) & (modelled.throughput_gbps > 0)
         ratios.append(np.full(asked.shape, np.nan))
-        ratios[-1][asked] = measured.throughput_gbps[asked] / modelled[asked]
-    found = {"levels": list(LEVELS)}
+        ratios[-1][asked] = measured.throughput_gbps[asked] / modelled.throughput_gbps[asked]
+        nearest.append(np.abs(modelled.rtt_ms[..., None] - np.array(RTT_MS)).argmin(axis=-1))
+    known, at = np.array(ratios), np.array(nearest)
+    quantiles = {}
     for src, dst in itertools.product(CLOUDS, repeat=2):
-        chosen = (clouds[:, None] == src) & (clouds[None, :] == dst)
-        known = np.array(ratios)[:, chosen]
-        if np.isfinite(known).any():
-            found[f"{src}>{dst}"] = np.round(np.nanquantile(known, LEVELS), 3).tolist()
-    return found
+        chosen = np.isfinite(known) & (clouds[:, None] == src) & (clouds[None, :] == dst)
+        groups = [known[chosen & (at == number)] for number in range(len(RTT_MS))]
+        if all(len(group) for group in groups):
+            quantiles[f"{src}>{dst}"] = [
+                np.round(np.quantile(group, LEVELS), 3).tolist() for group in groups
+            ]
+    return {"levels": list(LEVELS), "rtt_ms": list(RTT_MS), "quantiles": quantiles}
 
 
 def held_out_rtt_errors(measured: Grid, held: Mask) -> Floats:

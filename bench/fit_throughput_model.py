@@ -1,6 +1,10 @@
 """Fits `throughput_model.json` to a measured grid directory.
 
-    python -m bench.fit_throughput_model GRID_DIR --out grids/skyplane_grids/throughput_model.json
+    python -m bench.fit_throughput_model GRID_DIR --internal GRID_DIR \
+        --out grids/skyplane_grids/throughput_model.json
+
+The second grid has rates between internal addresses of Google Cloud, which its gateways use. Those
+of the first grid are then of external addresses, and become the part `external`.
 
 docs/internals/throughput-model.md states the model and what each coefficient means. Both halves
 are penalised least squares in closed form, repeated a few times with weights that damp outliers, so
@@ -68,6 +72,9 @@ SOFT_RTT_ERROR, SOFT_RATE_ERROR = 0.15, 0.05
 #: The share of the weight of estimates that are too low; the rest is that of those too high.
 WEIGHT_OF_LOW = 0.4
 ROUNDS = 8
+#: What an instance sends to external addresses (Google's page on network bandwidth, November 2026).
+EXTERNAL_GBPS = {"gcp": 7.0}
+WITHIN_GOOGLE = "gcp>gcp"
 KM_PER_UNIT = 1000.0
 
 
@@ -167,8 +174,12 @@ def fit(grid: Grid) -> dict[str, Any]:
     for src, dst in itertools.product(CLOUDS, repeat=2):
         chosen = usable & (clouds[:, None] == src) & (clouds[None, :] == dst)
         if chosen.any():
+            most = np.inf
+            if src != dst or not has_internal_addresses(grid):
+                most = EXTERNAL_GBPS.get(src, np.inf)
+            rates = fit_curve(rtt_ms[chosen], grid.throughput_gbps[chosen])
             curves[f"{src}>{dst}"] = {
-                "gbps": fit_curve(rtt_ms[chosen], grid.throughput_gbps[chosen]),
+                "gbps": [min(rate, most) for rate in rates],
                 "edges": int(chosen.sum()),
             }
     model = {
@@ -184,21 +195,46 @@ def fit(grid: Grid) -> dict[str, Any]:
     return {**model, "median_error": round(float(np.median(errors)), 3)}
 
 
-def document_of(grid: Grid) -> dict[str, Any]:
-    """The model with the errors of its rates for regions that are not part of a fit."""
+def document_of(grid: Grid, internal: Grid | None = None) -> dict[str, Any]:
+    """The model with the errors of its rates for regions that are not part of a fit.
+
+    Args:
+        internal: has the rates between internal addresses of Google Cloud.
+    """
     # It fits models itself.
     from bench.cross_validation import held_out_ratios
 
-    return {**fit(grid), "measured_over_modelled": held_out_ratios(grid)}
+    model, errors = fit(grid), held_out_ratios(grid)
+    document = {**model, "measured_over_modelled": errors}
+    if internal is None:
+        return document
+    inner, quantiles = fit(internal)["curves"][WITHIN_GOOGLE], errors["quantiles"]
+    outside = model["curves"][WITHIN_GOOGLE], quantiles[WITHIN_GOOGLE]
+    model["curves"][WITHIN_GOOGLE] = {**inner, "as_of": internal.as_of}
+    quantiles[WITHIN_GOOGLE] = held_out_ratios(internal)["quantiles"][WITHIN_GOOGLE]
+    document["external"] = {
+        name: {WITHIN_GOOGLE: one}
+        for name, one in zip(("curves", "quantiles"), outside, strict=True)
+    }
+    return document
+
+
+def has_internal_addresses(grid: Grid) -> bool:
+    """Whether rates within Google Cloud are above what an external address takes."""
+    google = np.array([region.cloud == "gcp" for region in grid.regions])
+    rates = grid.throughput_gbps[grid.measured & google[:, None] & google]
+    return bool(len(rates)) and float(np.median(rates)) > EXTERNAL_GBPS["gcp"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", help="directory of a measured grid")
+    parser.add_argument("--internal", help="one with rates between internal addresses of Google")
     # Not by a redirection: a shell empties the file before the grid, which has it, is read.
     parser.add_argument("--out", type=Path, help="the file to write; stdout without it")
     options = parser.parse_args(arguments)
-    document = json.dumps(document_of(load_grid(options.grid)), indent=1) + "\n"
+    internal = load_grid(options.internal) if options.internal else None
+    document = json.dumps(document_of(load_grid(options.grid), internal), indent=1) + "\n"
     if options.out is None:
         sys.stdout.write(document)
     else:

@@ -3,6 +3,7 @@
     python -m bench.regret [GRID_DIR ...] [--pairs N] [--json]
 
 Every directory is judged by itself; without one, the grid of January 2022 beside the repository.
+Plans take external addresses within Google Cloud where its rates are those of such addresses.
 Plans use the shipped prices, instance types and limits, one instance per region, and the edges that
 the directory has measured. For each of the seed's ordered pairs:
 
@@ -30,11 +31,13 @@ from typing import Final
 import numpy as np
 from scipy.optimize import linprog
 
+from bench.fit_throughput_model import has_internal_addresses
 from bench.planner_grids import MEASURED_DIR
 from bench.report import Case, finish
 from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.grids.throughput_model import between_external_addresses
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import (
     Limits,
@@ -170,6 +173,8 @@ class Judge:
     def of(cls, measured: Grid) -> Judge:
         """Raises UnknownRegion for a region that the shipped grid does not have."""
         shipped = load_grid()
+        if not has_internal_addresses(measured):
+            shipped = between_external_addresses(shipped)
         place = np.array([shipped.index_of(tag) for tag in measured.tags])
         rates = np.zeros_like(shipped.throughput_gbps)
         rates[np.ix_(place, place)] = np.where(measured.measured, measured.throughput_gbps, 0.0)

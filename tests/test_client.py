@@ -172,6 +172,8 @@ class FakeProvisioner:
             raise error
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
 
+    has_internal_addresses = True
+
     @property
     def provision_s(self) -> dict[str, float]:
         return self.script.provision_s
@@ -961,6 +963,17 @@ def test_quotas_of_relays_do_not_limit_sources_and_sinks(client: Client, script:
     assert {tag: grid.vcpu_quota(tag) for tag in grid.tags} == {
         tag: 64 if tag in (A, B) else 0 for tag in grid.tags
     }
+
+
+def test_without_internal_addresses_a_plan_within_google_cloud_is_as_slow_as_external_ones(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = "gcp:us-east1", "gcp:us-west1"
+    place = tuple(map(client.grid.index_of, ends))
+    inner = client.grid_within_quotas(ends).throughput_gbps[place]
+    monkeypatch.setattr(FakeProvisioner, "has_internal_addresses", False)
+    outer = client.grid_within_quotas(ends).throughput_gbps[place]
+    assert outer < 7 < inner
 
 
 def test_a_plan_does_without_relays_in_regions_that_do_not_answer(

@@ -10,10 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, document_of, fit, fit_curve, main
+from bench.fit_throughput_model import (
+    AREAS,
+    RTT_KNOTS_MS,
+    WITHIN_GOOGLE,
+    document_of,
+    fit,
+    fit_curve,
+    has_internal_addresses,
+    main,
+)
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
+from skyplane_orchestration.grids.throughput_model import (
+    between_external_addresses,
+    modelled_rtt_ms,
+    modelled_throughput_gbps,
+)
 
 CLOUDS = ("aws", "gcp", "azure")
 #: Slow and far: a law unlike the one that ships.
@@ -162,11 +175,17 @@ def january(shared_dir: Path) -> Grid:
     return load_grid(shared_dir / "grids" / "skyplane-2022-01")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shipped_model() -> Any:
-    return json.loads(
+    """With the rates of January within Google Cloud, which are of external addresses."""
+    shipped = json.loads(
         (files("skyplane_grids") / "throughput_model.json").read_text(encoding="utf-8")
     )
+    inner, outer = shipped["curves"][WITHIN_GOOGLE], shipped.pop("external")
+    assert inner["as_of"] == "2022-11-28"
+    shipped["curves"].update(outer["curves"])
+    shipped["measured_over_modelled"]["quantiles"].update(outer["quantiles"])
+    return shipped
 
 
 def test_the_model_that_ships_is_the_fit_to_january(january: Grid, shipped_model: Any) -> None:
@@ -186,6 +205,24 @@ def test_the_errors_that_ship_are_of_regions_that_took_no_part(
 ) -> None:
     """A fit without each group of regions that is held out."""
     found = document_of(january)["measured_over_modelled"]
-    assert found.keys() == shipped_model["measured_over_modelled"].keys()
-    for pair, shares in shipped_model["measured_over_modelled"].items():
-        assert found[pair] == pytest.approx(shares, abs=3e-3)
+    shipped = shipped_model["measured_over_modelled"]
+    assert (found.keys(), found["quantiles"].keys()) == (shipped.keys(), shipped["quantiles"].keys())
+    for pair, shares in shipped["quantiles"].items():
+        assert np.array(found["quantiles"][pair]) == pytest.approx(np.array(shares), abs=3e-3)
+
+
+@pytest.mark.long
+def test_rates_within_google_are_those_of_the_grid_with_internal_addresses() -> None:
+    outer = load_grid()
+    outer = between_external_addresses(outer).with_edges(measured=outer.throughput_gbps > 0)
+    inner = outer.with_edges(throughput_gbps=5 * outer.throughput_gbps)
+    assert (has_internal_addresses(outer), has_internal_addresses(inner)) == (False, True)
+    made, alone = document_of(outer, inner), document_of(outer)
+    for name, of_alone in (
+        ("curves", alone["curves"]),
+        ("quantiles", alone["measured_over_modelled"]["quantiles"]),
+    ):
+        assert made["external"][name] == {WITHIN_GOOGLE: of_alone[WITHIN_GOOGLE]}
+    assert made["curves"]["gcp>aws"] == alone["curves"]["gcp>aws"]
+    assert max(alone["curves"]["gcp>aws"]["gbps"]) <= 7 < made["curves"][WITHIN_GOOGLE]["gbps"][0]
+>>>>>>> 6d31fc2e (Gateways of Google Cloud dial internal addresses, and plans know their rates; promises go by the round trip)

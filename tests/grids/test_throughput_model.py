@@ -14,8 +14,10 @@ from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.distances import pairwise_distance_km
 from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.grids.throughput_model import (
     LEAST_MS_PER_KM,
+    between_external_addresses,
     modelled_rtt_ms,
     modelled_throughput_gbps,
     require_model,
@@ -133,3 +135,17 @@ def test_a_grid_directory_with_a_model_of_its_own_is_completed_by_it(tmp_path: P
     (tmp_path / "throughput_model.json").write_text('{"curves": {}}', encoding="utf-8")
     with pytest.raises(GridInvalid, match="lacks 'rtt'"):
         load_grid(tmp_path)
+
+
+def test_between_external_addresses_google_is_slower_and_measured_rates_stay() -> None:
+    grid = load_grid()
+    google, west, aws = map(grid.index_of, ("gcp:us-east1", "gcp:us-west1", "aws:us-east-1"))
+    measured = grid.measured.copy()
+    measured[west, google] = True
+    outer = between_external_addresses(grid.with_edges(measured=measured))
+    assert outer.throughput_gbps[google, west] < 7 < grid.throughput_gbps[google, west]
+    for place in ((west, google), (google, aws), (aws, google)):
+        assert outer.throughput_gbps[place] == grid.throughput_gbps[place]
+    shares = promised_shares(outer, 0.9), promised_shares(grid, 0.9)
+    assert shares[0][google, west] != shares[1][google, west]
+    assert shares[0][google, aws] == shares[1][google, aws]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,21 @@ ONE = Limits(instance_limit=1)
 GridOf = Callable[..., Grid]
 
 
+def errors(
+    levels: Sequence[float], quantiles: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, Any]]:
+    """A model that errs alike at all round trips."""
+    by_rtt = {pair: [list(one)] for pair, one in quantiles.items()}
+    return {"measured_over_modelled": {"levels": levels, "rtt_ms": [0.0], "quantiles": by_rtt}}
+
+
 @pytest.fixture
 def modelled(small_grid: GridOf) -> Grid:
     """Directly 4 Gbit/s of which 3 are sure, and over a dear relay 3.6 of which all are sure."""
     grid = small_grid({(S, T): (4.0, 0.05), (S, R): (3.6, 0.05), (R, T): (3.6, 0.05)})
     return replace(
         grid.with_edges(measured=grid.measured & False),
-        model_errors={"levels": (0.1, 0.3, 0.5), "aws>gcp": (0.75, 0.9, 1.0)},
+        model=errors((0.1, 0.3, 0.5), {"aws>gcp": (0.75, 0.9, 1.0)}),
     )
 
 
@@ -73,9 +82,9 @@ def test_what_nothing_promises_is_planned_with_less_confidence_and_said(modelled
 
 def test_what_several_paths_lack_adds_up_in_squares(small_grid: GridOf) -> None:
     """Both paths may be slow, but seldom at once."""
-    errors = {"levels": (0.1, 0.5), "aws>gcp": (0.5, 1.0), "aws>azure": (0.5, 1.0)}
+    halves = errors((0.1, 0.5), {"aws>gcp": (0.5, 1.0), "aws>azure": (0.5, 1.0)})
     rates = small_grid({(S, T): (2.0, 0.05), (S, R): (4.0, 0.05), (R, T): (4.0, 0.05)})
-    grid = replace(rates.with_edges(measured=rates.measured & False), model_errors=errors)
+    grid = replace(rates.with_edges(measured=rates.measured & False), model=halves)
     found = plan(grid, S, T, MaximizeThroughput(max_usd_per_gb=0.075), limits=ONE)
     lost = [path.flow_gbps / 2 for path in found.paths]
     assert len(lost) == 2

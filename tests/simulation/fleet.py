@@ -345,6 +345,8 @@ class SimProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return ()
 
+    has_internal_addresses = True
+
     @property
     def provision_s(self) -> Mapping[str, float]:
         return {}

@@ -89,7 +89,13 @@ def test_a_measured_rate_near_a_modelled_one_is_drawn_to_it_and_one_far_away_is_
     """The model errs as much as the noise of a probe: .05 at a standard deviation."""
     modelled = replace(
         GRID.with_edges(measured=GRID.measured & False),
-        model_errors={"levels": (0.16, 0.5), "aws>gcp": (0.95, 1.0)},
+        model={
+            "measured_over_modelled": {
+                "levels": [0.16, 0.5],
+                "rtt_ms": [0.0],
+                "quantiles": {"aws>gcp": [[0.95, 1.0]]},
+            }
+        },
     )
     direct = planner.plan(GRID, S, T, FASTEST, volume_gb=100.0, limits=replace(ONE, max_relays=0))
     for gbps, used in ((1.04, 1.02), (0.5, 0.505)):

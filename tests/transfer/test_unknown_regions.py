@@ -76,6 +76,8 @@ class OnInstances:
     def quotas(self, regions: object) -> tuple[()]:
         return ()
 
+    has_internal_addresses = True
+
     @property
     def provision_s(self) -> dict[str, float]:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -146,9 +146,8 @@ class Grid:
         price_document: the price rules, with the prices of requests.
         edges: returns the values by pair, always the same ones. The shipped grid computes them on
             first use: they need NumPy, and a plan within one region uses none of them.
-        model_as_of: date of the measurements behind modelled rates and round trips.
-        model_errors: pair of clouds -> measured over modelled rates of regions out of the fit, at
-            the quantiles `levels`; see `grids.promised`.
+        model: throughput_model.json, with the dates and the errors of modelled values; see
+            `grids.throughput_model` and `grids.promised`.
         measured_noise: standard deviation of measured rates as a share of them: that of a probe,
             0 for rates that are taken as they are.
         overrides: the user's own prices, first match wins.
@@ -178,8 +177,7 @@ class Grid:
     price_document: Mapping[str, Any]
     index: Mapping[str, int]
     edges: Callable[[], EdgeValues]
-    model_as_of: str = ""
-    model_errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
     measured_noise: float = 0.0
     overrides: tuple[PriceOverride, ...] = ()
     storage: tuple[StorageLimit, ...] = ()

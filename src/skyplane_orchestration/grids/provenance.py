@@ -29,7 +29,9 @@ def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
         learned = grid.edges().learned
         kind = MEASURED if learned is None or not learned[place] else LEARNED
         return kind, (str(grid.dates.rate[place]) if grid.dates else "") or grid.as_of
-    return MODELLED, grid.model_as_of
+    pair = ">".join(grid.regions[end].cloud for end in place)
+    curve = grid.model.get("curves", {}).get(pair, {})
+    return MODELLED, str(curve.get("as_of") or grid.model.get("as_of", ""))
 
 
 def rtt_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
@@ -38,7 +40,7 @@ def rtt_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
         return MEASURED, (str(grid.dates.rtt[place]) if grid.dates else "") or grid.as_of
     if np.isnan(grid.rtt_ms[place]):
         return UNKNOWN, ""
-    return MODELLED, grid.model_as_of
+    return MODELLED, str(grid.model.get("as_of", ""))
 
 
 def price_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:

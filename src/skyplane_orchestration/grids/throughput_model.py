@@ -13,7 +13,8 @@ measured grid. See docs/internals/throughput-model.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,9 +22,11 @@ from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.grids.distances import pairwise_distance_km
 from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.grid import Grid
 
 #: Round trip of light in fibre (refractive index 1.47): the smallest slope.
 LEAST_MS_PER_KM = 0.0098
+_NO_CURVES: Final[Mapping[str, Any]] = {"curves": {}, "quantiles": {}}
 _REFIT = "docs/internals/throughput-model.md states the format and how to fit one"
 
 
@@ -41,12 +44,18 @@ def require_model(model: Mapping[str, Any]) -> None:
             numbers.extend(line.get(part, {}).values())
         areas_of(line.get("areas", {}), ())
         knots = np.array(model["rtt_knots_ms"], dtype=float)
-        curves = {
-            pair: np.array(curve["gbps"], dtype=float) for pair, curve in model["curves"].items()
-        }
+        outside = model.get("external", _NO_CURVES)
+        curves = [
+            (pair, np.array(curve["gbps"], dtype=float))
+            for part in (model, outside)
+            for pair, curve in part["curves"].items()
+        ]
         finite = np.isfinite(np.array(numbers, dtype=float)).all()
-        errors = model.get("measured_over_modelled", {"levels": [0.0, 1.0]})
-        rising = np.array([errors["levels"], *errors.values()], dtype=float)
+        errors = model.get("measured_over_modelled", {"levels": [], "rtt_ms": [], "quantiles": {}})
+        rising = [np.array(errors[name], dtype=float) for name in ("levels", "rtt_ms")]
+        for quantiles in (*errors["quantiles"].values(), *outside["quantiles"].values()):
+            shape = len(errors["rtt_ms"]), len(errors["levels"])
+            rising.append(np.array(quantiles, dtype=float).reshape(shape))
     except KeyError as error:
         raise GridInvalid(f"throughput_model.json lacks {error}; {_REFIT}") from error
     except (TypeError, ValueError, AttributeError) as error:
@@ -55,11 +64,11 @@ def require_model(model: Mapping[str, Any]) -> None:
         raise GridInvalid(
             f"throughput_model.json: rtt and rtt_knots_ms are no rising line; {_REFIT}"
         )
-    if not (np.isfinite(rising) & (rising >= 0)).all() or (np.diff(rising) < 0).any():
+    if any(not (np.diff(one, prepend=0.0) >= 0).all() for one in rising):
         raise GridInvalid(
             f"throughput_model.json: measured_over_modelled has no rising quantiles; {_REFIT}"
         )
-    for pair, rates in curves.items():
+    for pair, rates in curves:
         if rates.shape != knots.shape or not (np.isfinite(rates) & (rates > 0)).all():
             raise GridInvalid(
                 f"throughput_model.json: curve {pair} needs {len(knots)} rates above 0; {_REFIT}"
@@ -92,6 +101,29 @@ def modelled_throughput_gbps(
         rate[chosen] = np.exp(logs)
     np.fill_diagonal(rate, 0.0)
     return np.nan_to_num(rate, nan=0.0)
+
+
+def between_external_addresses(grid: Grid) -> Grid:
+    """The same grid for gateways that reach each other by external addresses only.
+
+    Within Google Cloud such an address takes 7 Gbit/s of an instance, and the way is another one.
+    """
+    model, outside = grid.model, grid.model.get("external", _NO_CURVES)
+    rates = modelled_throughput_gbps(
+        {**model, "curves": outside["curves"]}, [one.cloud for one in grid.regions], grid.rtt_ms
+    )
+    is_changed = (rates > 0) & (grid.throughput_gbps > 0) & ~grid.measured
+    changed = np.where(is_changed, rates, grid.throughput_gbps)
+    errors = dict(model.get("measured_over_modelled", {}))
+    errors["quantiles"] = {**errors.get("quantiles", {}), **outside["quantiles"]}
+    return replace(
+        grid.with_edges(throughput_gbps=changed),
+        model={
+            **model,
+            "curves": {**model["curves"], **outside["curves"]},
+            "measured_over_modelled": errors,
+        },
+    )
 
 
 def _area_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:

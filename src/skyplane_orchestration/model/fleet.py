@@ -32,6 +32,8 @@ SSH: Final = "ssh"
 CLOUD: Final = "cloud"
 #: A detail of a gateway: the kind of stores that it opens with an identity of its instance.
 STORE_IDENTITY: Final = "store_identity"
+#: Another: its address in a network that has all regions of its cloud.
+INTERNAL_HOST: Final = "internal_host"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 
@@ -76,6 +78,18 @@ class GatewayHandle(Document, what="a gateway"):
     data: tuple[str, int]
     fingerprint: str
     details: Mapping[str, str] = field(default_factory=dict)
+
+    def data_for(self, dialer: GatewayHandle) -> tuple[str, int]:
+        """Where a gateway of the same fleet dials its data listener.
+
+        It is the internal address if one network of a cloud has both.
+        """
+        ends = (self, dialer)
+        if len({one.region.partition(":")[0] for one in ends}) == 1 and all(
+            INTERNAL_HOST in one.details for one in ends
+        ):
+            return self.details[INTERNAL_HOST], self.data[1]
+        return self.data
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from skyplane_gateway.config import Route, Topology
@@ -47,23 +47,26 @@ class StartupDeadline(Protocol):
         """The error of a gateway, with the end of its log."""
 
 
-def topology_of(routes: Sequence[Route], handles: Mapping[str, GatewayHandle]) -> Topology:
-    """The topology of gateways, by their addresses."""
+def topology_of(
+    routes: Sequence[Route], handles: Mapping[str, GatewayHandle], dialer: GatewayHandle
+) -> Topology:
+    """The topology of gateways, by the addresses that one of them dials."""
     return Topology(
         routes=tuple(routes),
-        data_addresses={node: handle.data for node, handle in handles.items()},
+        data_addresses={node: handle.data_for(dialer) for node, handle in handles.items()},
         control_addresses={node: handle.control for node, handle in handles.items()},
     )
 
 
 def send_topology(
-    topology: Topology,
-    handles: Iterable[GatewayHandle],
+    routes: Sequence[Route],
+    handles: Mapping[str, GatewayHandle],
     sessions: ControlSessions,
     deadline: StartupDeadline,
 ) -> None:
     """Give all gateways their topology. Raises ProvisionFailed, NotAuthorised."""
-    for handle in handles:
+    for handle in handles.values():
+        topology = topology_of(routes, handles, handle)
         try:
             sessions.get(handle.node, handle.control).put_topology(topology)
         except NotAuthorised:

@@ -231,6 +231,11 @@ class Provisioner(Protocol):
         """Cloud -> seconds that `ensure` takes there, for plans; the planner estimates others."""
         return {}
 
+    @property
+    def has_internal_addresses(self) -> bool:
+        """Whether instances of one cloud dial each other within its network, where it has one."""
+        return True
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
 

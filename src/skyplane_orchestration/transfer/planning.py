@@ -70,6 +70,10 @@ def within_quotas(
             raise silent[end]
     if silent:
         log.warning("plans have no relay in regions that do not answer: %s", ", ".join(silent))
+    if not provisioner.has_internal_addresses:
+        from skyplane_orchestration.grids.throughput_model import between_external_addresses
+
+        grid = between_external_addresses(grid)
     of_account = (one for one in quotas if one.of_relays in (None, one.region not in ends))
     closed = (RegionQuota(tag, _ANSWERING, instances=0) for tag in silent)
     after_refusals = (_quota_after(grid, one) for one in refused)

@@ -235,8 +235,11 @@ def measure(
 def _connect(sessions: FleetSessions, routes: Sequence[Route], clock: Clock) -> None:
     """Give the fleet these routes alone, and wait until they stand."""
     fleet = sessions.fleet
-    topology = topology_of(routes, {gateway.node: gateway for gateway in fleet.gateways})
-    sessions.each(fleet.gateways, lambda _, client: client.put_topology(topology))
+    handles = {gateway.node: gateway for gateway in fleet.gateways}
+    sessions.each(
+        fleet.gateways,
+        lambda one, client: client.put_topology(topology_of(routes, handles, one)),
+    )
     used = [fleet.gateway(node) for node in {node for route in routes for node in route.nodes}]
     end_s = clock.monotonic() + _CONNECT_TIMEOUT_S
     while True:

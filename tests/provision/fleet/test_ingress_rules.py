@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skyplane_gateway.config import Route
-from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
+from skyplane_orchestration.model.fleet import INTERNAL_HOST, GatewayHandle, instance_of
 from skyplane_orchestration.provision.fleet.ingress_rules import (
     control_ingress,
     normal,
@@ -106,3 +106,21 @@ def test_a_downstream_gateway_that_dials_reaches_the_upstream_one() -> None:
     found = rules(route)
     assert found[R] == {from_(f"{A}/0.0", (7603, 7603)), from_(f"{Z}/0.0", (7603, 7603))}
     assert found[Z] == {from_(f"{A}/0.0", (7601, 7601))}
+
+
+def test_within_one_network_the_internal_address_of_a_peer_is_let_in() -> None:
+    far = "gcp:asia-east1"
+    nodes = {
+        node: GatewayHandle(
+            node,
+            node.partition("/")[0],
+            ("192.0.2.9", 7601),
+            ("192.0.2.9", 7602),
+            "",
+            {INTERNAL_HOST: host} if host else {},
+        )
+        for node, host in ((f"{A}/0", ""), (f"{R}/0", "10.0.0.1"), (f"{far}/0", "10.0.0.2"))
+    }
+    found = peer_ingress([Route(0, tuple(nodes), (8, 8), 1.0)], nodes)
+    assert found[R] == (Ingress(7602, 7602, "192.0.2.9/32"),)
+    assert Ingress(7602, 7602, "10.0.0.1/32") in found[far]

@@ -51,6 +51,17 @@ def test_the_run_time_is_within_the_limits_of_google(
     assert launched(harness)["scheduling"]["maxRunDuration"] == {"seconds": seconds}
 
 
+@pytest.mark.parametrize("public_address", [True, False])
+def test_an_instance_has_an_internal_address_for_the_others_of_its_network(
+    harness: GcpHarness, public_address: bool
+) -> None:
+    cloud = prepared(harness.gcp(public_address=public_address))
+    cloud.launch(a_request())
+    (found,) = cloud.describe(FLEET.fleet_key, [REGION])
+    assert found.internal_address.startswith("10.")
+    assert (found.address == found.internal_address) is not public_address
+
+
 def test_disks_have_the_labels_of_their_instance_and_end_with_it(harness: GcpHarness) -> None:
     asked = launched(harness, options={"user_labels": {"team": "data"}})
     (disk,) = asked["disks"]

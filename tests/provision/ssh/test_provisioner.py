@@ -160,6 +160,7 @@ def test_a_plan_needs_a_host_for_each_instance(ssh: SshHarness, plan_of: PlanMak
 
 def test_a_region_may_have_as_many_instances_as_hosts(ssh: SshHarness) -> None:
     assert set(ssh.provisioner().provision_s.values()) == {10.0}
+    assert not ssh.provisioner().has_internal_addresses
     one, two, none = ssh.provisioner().quotas((A, B, "aws:eu-west-3"))
     assert (one.region, two.region, none.region) == (A, B, "aws:eu-west-3")
     assert (one.instances, two.instances, none.instances) == (2, 1, 0)

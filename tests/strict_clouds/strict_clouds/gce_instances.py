@@ -321,8 +321,7 @@ class InstanceRules:
             )
             machine = self.booted[instance["id"]] = self._machines.boot(script)
             address = machine.address
-            if not interface.get("accessConfigs"):
-                interface["networkIP"] = address
+            interface["networkIP"] = address
             self.usage.begin(
                 instance["id"],
                 f"gcp:{zone.region}",

@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
+    INTERNAL_HOST,
     STORE_IDENTITY,
     Fleet,
     GatewayHandle,
@@ -31,7 +32,6 @@ from skyplane_orchestration.model.fleet import (
 from skyplane_orchestration.provision.connect import (
     fleet_of,
     send_topology,
-    topology_of,
     wait_connected,
 )
 from skyplane_orchestration.provision.control_sessions import ControlSessions
@@ -133,7 +133,7 @@ class BringUp:
         self.context.clouds.set_ingress(self.tags, rules)
         keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
-            send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
+            send_topology(routes, handles, self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
         fleet = fleet_of(
             self.spec,
@@ -366,6 +366,8 @@ class BringUp:
     def _handle(self, node: str, region: str, instance: Instance) -> GatewayHandle:
         number = int(node.rpartition(".")[2]) if node != instance.instance else 0
         details = {"instance_id": instance.cloud_id}
+        if instance.internal_address:
+            details[INTERNAL_HOST] = instance.internal_address
         identity = self.context.clouds.of(region).store_identity
         if identity and region in (self.spec.plan.src, self.spec.plan.dst):
             details[STORE_IDENTITY] = identity

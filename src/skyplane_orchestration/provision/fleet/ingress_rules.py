@@ -133,7 +133,8 @@ def peer_ingress(
     }
     for dialer, dialed in _dials((*routes, *probes)):
         handle = handles[dialed]
-        ports[handle.region][handles[dialer].data[0]].add(handle.data[1])
+        address, _ = handles[dialer].data_for(handle)
+        ports[handle.region][address].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}
     sinks = {route.nodes[-1] for route in routes}
     for node in sources | sinks:

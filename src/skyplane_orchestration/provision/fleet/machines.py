@@ -133,6 +133,7 @@ class Instance:
         state: see `InstanceState`.
         address: the address that its peers and the orchestrator dial; empty while it has none.
         data_address: the one that its peers dial for data; empty for `address`.
+        internal_address: in a network that has all regions of its cloud; empty without one.
         ports: of the control APIs of its gateways, then of their data listeners; empty for those
             that follow `ENROLMENT_PORT`.
         launch_id: see `LaunchRequest`.
@@ -152,6 +153,7 @@ class Instance:
     launched_unix_s: float
     why_ended: str = ""
     data_address: str = ""
+    internal_address: str = ""
     ports: tuple[int, ...] = ()
 
     def control(self, process: int) -> tuple[str, int]:

@@ -128,6 +128,7 @@ class TagAlphabet:
         address: str,
         launched_unix_s: float,
         why_ended: str,
+        internal_address: str = "",
     ) -> Instance | None:
         """An instance by its tags, and by what its cloud says of it; None if it is none of ours."""
         fleet = self.fleet_of(named)
@@ -144,6 +145,7 @@ class TagAlphabet:
             key_id=self.value(named, KEY),
             launched_unix_s=launched_unix_s,
             why_ended=why_ended,
+            internal_address=internal_address,
         )
 
     def value(self, named: Mapping[str, str], short: str) -> str:

@@ -59,6 +59,7 @@ def as_instance(api: GcpApi, entry: Any, zone: str) -> Instance | None:
         cloud_id=cloud_id(zone, entry.id),
         state=_STATES.get(entry.status, "ending"),
         address=_address(entry, has_public_address=api.options.public_address),
+        internal_address="".join(str(one.network_i_p) for one in entry.network_interfaces[:1]),
         launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
         why_ended=why,
     )

@@ -18,7 +18,6 @@ from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
 from skyplane_orchestration.provision.connect import (
     fleet_of,
     send_topology,
-    topology_of,
     wait_connected,
 )
 from skyplane_orchestration.provision.control_sessions import ControlSessions, open_sessions
@@ -106,8 +105,7 @@ class BringUp:
                 self._wait_until_ready(missing)
                 handles = {node: self._handle(node) for node in self._region_of}
             with timed("provision: connecting them"):
-                topology = topology_of(routes, handles)
-                send_topology(topology, handles.values(), sessions, self)
+                send_topology(routes, handles, sessions, self)
                 wait_connected(handles, sessions, self, self.directory.nodes)
         fleet = fleet_of(
             self.spec,

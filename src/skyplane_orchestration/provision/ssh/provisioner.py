@@ -111,6 +111,11 @@ class SshProvisioner(InstanceProvisioner):
         """Machines run already. The first fleet of a bare one takes longer: it installs."""
         return dict.fromkeys(KNOWN_CLOUDS, _PROVISION_S)
 
+    @property
+    def has_internal_addresses(self) -> bool:
+        """Hosts dial the addresses of the hosts file."""
+        return False
+
     def _reached(self) -> tuple[InstanceProvisioner, tuple[SkyplaneFailure, ...]]:
         """One for the hosts that can be reached now, and why others cannot."""
         machines, failures = self._machines.reachable()
