@@ -135,7 +135,7 @@ def confirm_one_more(grid: Grid, why: Explanation, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "objective", "limits", "volume_gb"),
     [
-        (SRC, DST, MinimizeCost(3.5), ONE, None),
+        (SRC, DST, MinimizeCost(3.5), replace(ONE, confidence=0.5), None),
         (SRC, DST, MinimizeCost(10), NO_LIMITS, 500),
         (SRC, DST, Deadline(1500), ONE, 500),
         (SRC, DST, MaximizeThroughput(0.125), ONE, None),

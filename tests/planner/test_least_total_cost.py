@@ -280,6 +280,6 @@ def test_the_smallest_price_that_a_refusal_names_is_accepted(
 def test_a_job_of_some_bytes_has_no_relay(shipped: Grid) -> None:
     """A search that ends for a gain of less than a cent began with a relay."""
     ends = "aws:ap-southeast-2", "aws:eu-west-3"
-    limits = Limits(instance_limit=1)
+    limits = Limits(instance_limit=1, confidence=0.5)
     found = plan(shipped, *ends, MinimizeCost(2.2), volume_gb=3e-9, limits=limits)
     assert found.relays == ()

@@ -27,11 +27,13 @@ from skyplane_orchestration.planner import multicast_plan, plan, plan_svg
 from skyplane_orchestration.planner.plots import HEIGHT, WIDTH
 
 ONE = Limits(instance_limit=1)
+#: Floors count expected rates.
+EXPECTED = Limits(instance_limit=1, confidence=0.5)
 
 
 @pytest.fixture(scope="module")
 def overlay(shipped: Grid) -> TransferPlan:
-    return plan(shipped, "gcp:us-east5", "gcp:asia-south1", MinimizeCost(45))
+    return plan(shipped, "gcp:us-east5", "aws:ap-south-1", MinimizeCost(45))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def drawing(shipped: Grid, overlay: TransferPlan) -> str:
 
 def test_every_fact_can_be_read(overlay: TransferPlan, drawing: str) -> None:
     words = texts(drawing)
-    assert "gcp:us-east5 to gcp:asia-south1" in words
+    assert "gcp:us-east5 to aws:ap-south-1" in words
     assert (
         f"45.00 Gbit/s  ·  {overlay.cost.usd_per_gb:.4f} USD per GB  ·  {overlay.instance_count}"
         f" instances  ·  {len(overlay.relays)} relays  ·  grid shipped, modelled rates"
@@ -87,10 +89,10 @@ def test_the_coast_is_where_the_regions_are(shipped: Grid) -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "gbps", "limits"),
     [
-        ("aws:ap-southeast-2", "aws:eu-west-3", 4.1, ONE),
+        ("aws:ap-southeast-2", "aws:eu-west-3", 4.1, EXPECTED),
         ("gcp:me-west1", "gcp:northamerica-northeast1", 6.7, ONE),  # 8 edges cross.
         ("aws:us-east-1", "gcp:us-east4", 2, ONE),  # Of one city.
-        ("gcp:us-east5", "gcp:asia-south1", 45, Limits()),
+        ("gcp:us-east5", "azure:centralindia", 45, Limits()),
     ],
 )
 def test_a_text_touches_no_other_text_and_its_own_edge_only(

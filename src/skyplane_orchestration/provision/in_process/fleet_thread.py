@@ -101,9 +101,9 @@ class FleetThread:
             await asyncio.gather(*(gateway.close() for gateway in self._gateways))
 
     async def _connect(self) -> None:
-        topology = topology_of(self._routes, self.handles)
         for gateway in self._gateways:
-            gateway.service.apply_topology(topology)
+            handle = self.handles[gateway.service.config.node]
+            gateway.service.apply_topology(topology_of(self._routes, self.handles, handle))
         routers = [gateway.service.router for gateway in self._gateways]
         while not all(router.is_connected for router in routers):  # noqa: ASYNC110 (several)
             await asyncio.sleep(_CONNECT_POLL_S)
