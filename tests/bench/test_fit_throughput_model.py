@@ -206,7 +206,8 @@ def test_the_errors_that_ship_are_of_regions_that_took_no_part(
     """A fit without each group of regions that is held out."""
     found = document_of(january)["measured_over_modelled"]
     shipped = shipped_model["measured_over_modelled"]
-    assert (found.keys(), found["quantiles"].keys()) == (shipped.keys(), shipped["quantiles"].keys())
+    assert found.keys() == shipped.keys()
+    assert found["quantiles"].keys() == shipped["quantiles"].keys()
     for pair, shares in shipped["quantiles"].items():
         assert np.array(found["quantiles"][pair]) == pytest.approx(np.array(shares), abs=3e-3)
 
@@ -225,4 +226,3 @@ def test_rates_within_google_are_those_of_the_grid_with_internal_addresses() -> 
         assert made["external"][name] == {WITHIN_GOOGLE: of_alone[WITHIN_GOOGLE]}
     assert made["curves"]["gcp>aws"] == alone["curves"]["gcp>aws"]
     assert max(alone["curves"]["gcp>aws"]["gbps"]) <= 7 < made["curves"][WITHIN_GOOGLE]["gbps"][0]
->>>>>>> 6d31fc2e (Gateways of Google Cloud dial internal addresses, and plans know their rates; promises go by the round trip)
