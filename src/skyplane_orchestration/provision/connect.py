@@ -1,4 +1,4 @@
-"""Connects the gateways of a fleet along its routes, and documents it, for every provisioner."""
+"""Connects the gateways of a fleet along its routes, for every provisioner."""
 
 from __future__ import annotations
 
@@ -7,34 +7,8 @@ from typing import Protocol
 
 from skyplane_gateway.config import Route, Topology
 from skyplane_orchestration.errors import GatewayError, NotAuthorised, ProvisionFailed
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.control_sessions import ControlSessions
-from skyplane_orchestration.provision.provisioner import FleetSpec
-
-
-def fleet_of(
-    spec: FleetSpec,
-    provisioner: str,
-    gateways: Sequence[GatewayHandle],
-    routes: Sequence[Route],
-    *,
-    host: str,
-    provision_s: float,
-    hard_end_unix_s: float,
-) -> Fleet:
-    """The document of a fleet that is up; see `Fleet`."""
-    return Fleet(
-        key=spec.key,
-        generation=spec.generation,
-        deployment=spec.deployment,
-        provisioner=provisioner,
-        plan=spec.plan,
-        gateways=tuple(gateways),
-        routes=tuple(route.to_dict() for route in routes),
-        host=host,
-        provision_s=provision_s,
-        hard_end_unix_s=hard_end_unix_s,
-    )
 
 
 class StartupDeadline(Protocol):

@@ -30,7 +30,6 @@ from skyplane_orchestration.model.fleet import (
     instance_of,
 )
 from skyplane_orchestration.provision.connect import (
-    fleet_of,
     send_topology,
     wait_connected,
 )
@@ -135,16 +134,19 @@ class BringUp:
         with timed("provision: connecting them"):
             send_topology(routes, handles, self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
-        fleet = fleet_of(
-            self.spec,
-            self.context.name,
-            list(handles.values()),
-            routes,
+        return Fleet(
+            key=self.spec.key,
+            generation=self.spec.generation,
+            deployment=self.spec.deployment,
+            provisioner=self.context.name,
+            plan=self.spec.plan,
+            gateways=tuple(handles.values()),
+            routes=tuple(route.to_dict() for route in routes),
             host="",
             provision_s=self.context.clock.monotonic() - self.began_s,
             hard_end_unix_s=float(_oldest_tags(placed.values()).hard_end_unix_s),
+            instances=self.members.billed(placed.values()),
         )
-        return replace(fleet, instances=self.members.billed(placed.values()))
 
     def _require_own_secret(self, found: Iterable[Instance]) -> None:
         """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""

@@ -75,25 +75,24 @@ def end_fleet(fleet_key: str, regions: Sequence[str], context: FleetContext) -> 
 
     Raises TeardownIncomplete: something is left.
     """
-    return _in_each_cloud(regions, context, partial(_end_fleet, fleet_key, context))
 
+    def end(its: Sequence[str]) -> set[str]:
+        stopped = set(end_instances(fleet_key, its, context))
+        deadline_s = context.clock.monotonic() + context.options.end_timeout_s
+        while left := _deleted_rest(fleet_key, its, context):
+            if context.clock.monotonic() >= deadline_s:
+                raise TeardownIncomplete(
+                    f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
+                    f" {', '.join(left)}; run teardown again"
+                )
+            context.pause()
+            # An instance that a cloud has not shown before may keep them.
+            stopped.update(end_instances(fleet_key, its, context))
+        if stopped:
+            log.info("fleet %s: %s ended", fleet_key, counted(len(stopped), "gateway"))
+        return stopped
 
-def _end_fleet(fleet_key: str, context: FleetContext, regions: Sequence[str]) -> set[str]:
-    clock, options = context.clock, context.options
-    stopped = set(end_instances(fleet_key, regions, context))
-    deadline_s = clock.monotonic() + options.end_timeout_s
-    while left := _deleted_rest(fleet_key, regions, context):
-        if clock.monotonic() >= deadline_s:
-            raise TeardownIncomplete(
-                f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
-                f" {', '.join(left)}; run teardown again"
-            )
-        context.pause()
-        # An instance that a cloud has not shown before may keep them.
-        stopped.update(end_instances(fleet_key, regions, context))
-    if stopped:
-        log.info("fleet %s: %s ended", fleet_key, counted(len(stopped), "gateway"))
-    return stopped
+    return _in_each_cloud(regions, context, end)
 
 
 def _in_each_cloud(

@@ -20,7 +20,6 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.connect import fleet_of
 from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
@@ -167,11 +166,14 @@ class SmallJobsProvisioner(Provisioner):
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)
         thread.start(_READY_TIMEOUT_S)
-        fleet = fleet_of(
-            spec,
-            IN_PROCESS,
-            list(thread.handles.values()),
-            routes,
+        fleet = Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner=IN_PROCESS,
+            plan=spec.plan,
+            gateways=tuple(thread.handles.values()),
+            routes=tuple(route.to_dict() for route in routes),
             host=meta.host,
             provision_s=self._clock.monotonic() - began_s,
             hard_end_unix_s=meta.hard_end_unix_s,

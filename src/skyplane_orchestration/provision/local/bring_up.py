@@ -16,7 +16,6 @@ from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
 from skyplane_orchestration.provision.connect import (
-    fleet_of,
     send_topology,
     wait_connected,
 )
@@ -107,11 +106,14 @@ class BringUp:
             with timed("provision: connecting them"):
                 send_topology(routes, handles, sessions, self)
                 wait_connected(handles, sessions, self, self.directory.nodes)
-        fleet = fleet_of(
-            self.spec,
-            LOCAL,
-            list(handles.values()),
-            routes,
+        fleet = Fleet(
+            key=self.spec.key,
+            generation=self.spec.generation,
+            deployment=self.spec.deployment,
+            provisioner=LOCAL,
+            plan=self.spec.plan,
+            gateways=tuple(handles.values()),
+            routes=tuple(route.to_dict() for route in routes),
             host=self.meta.host,
             provision_s=clock.monotonic() - self.began_s,
             hard_end_unix_s=self.meta.hard_end_unix_s,
