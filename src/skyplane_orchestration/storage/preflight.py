@@ -40,7 +40,6 @@ from skyplane_orchestration.storage.open import (
 )
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
-from skyplane_orchestration.units import bytes_to_gb
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +65,6 @@ class Volume:
     size_bytes: int
     is_capped: bool
     archived: int = 0
-
-    @property
-    def size_gb(self) -> float:
-        return bytes_to_gb(self.size_bytes)
 
 
 def require_ends_apart(job: TransferJob) -> None:

@@ -33,7 +33,7 @@ from skyplane_orchestration.storage.server_side_eligibility import (
 )
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.units import gbps_of
+from skyplane_orchestration.units import bytes_to_gb, gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -304,7 +304,9 @@ def measured(
     if job.volume_gb is not None:
         return job, ()
     volume = preflight.measure(job, credentials, listing)
-    job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
+    # Empty objects count as one byte: without a volume a plan has all instances of the quotas.
+    size_bytes = max(volume.size_bytes, min(volume.objects, 1))
+    job = replace(job, volume_gb=bytes_to_gb(size_bytes) or None, objects=volume.objects)
     notes = []
     if volume.is_capped:
         notes.append(f"the listing stopped at {volume.objects} objects; there is more to move")
