@@ -82,9 +82,9 @@ def _sample_frame() -> tuple[bytes, list[_Sized]]:
     entry = ObjectEntry("secret-key-1", 1000, attributes, IF_ABSENT)
     manifest = encode_chunk_manifest(ChunkManifest(1000, (entry,)))
     header = FrameHeader(_CHUNK, 0, is_last=True)
-    raw = seal_frame(header, 0, (bytes(1000),), 0, manifest)
+    raw = seal_frame(header, 0, 1000, (bytes(1000),), 0, manifest)
     outer = messages.pack_frame_header(header, sum(map(len, raw.sealed)))
-    body = ("payload_crc32c", "offset", "length of manifest")
+    body = ("payload_crc32c", "offset", "length of chunk", "length of manifest")
     return outer + b"".join(raw.sealed), [
         *_outer(messages._FRAME, "frame"),
         *_prologue(),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skyplane_gateway.common.buffers import ChunkBuffer
 from skyplane_gateway.common.checksum import combined, crc32c
-from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
+    decode_chunk_manifest,
     objects_of,
 )
 from skyplane_gateway.protocol.errors import (
@@ -40,32 +40,20 @@ class _Span:
 class ChunkAssembler:
     """The sink's side of one sending of a chunk: takes frames in any order, also duplicates.
 
-    Memory: the chunk's length as frame 0 announces it, or the payload that came before it, both at
-    most `limit_bytes`; and about 300 bytes for each of at most `MAX_FRAMES` frames. A refused
-    frame changes nothing: a valid frame with the same number is still accepted.
+    A refused frame changes nothing: a valid frame with the same number is still accepted. Memory:
+    the buffer, and about 300 bytes for each of at most `MAX_FRAMES` frames.
     """
 
-    def __init__(
-        self,
-        chunk: ChunkId,
-        *,
-        limit_bytes: int,
-        allocate: Callable[[int], ChunkBuffer] = bytearray,
-    ) -> None:
-        """`allocate` returns a writable buffer, at least so long: a pool saves page faults."""
+    def __init__(self, chunk: ChunkId, length_bytes: int, buffer: ChunkBuffer) -> None:
+        """`buffer` is at least as long as the chunk; it holds the payload at its beginning."""
         self._chunk = chunk
-        self._limit_bytes = limit_bytes
-        self._allocate = allocate
         self._manifest: ChunkManifest | None = None
         self._manifest_data = b""
         self._spans: dict[int, _Span] = {}
         self._last: int | None = None
         self._highest = -1
-        self._early: dict[int, memoryview] = {}
-        self._early_bytes = 0
-        #: Holds the payload at its beginning; empty before frame 0.
-        self.buffer: ChunkBuffer = bytearray()
-        self._buffer = memoryview(b"")
+        self.buffer = buffer
+        self._buffer = memoryview(buffer)[:length_bytes]
 
     # ------------------------------------------------------------------ the result
 
@@ -80,8 +68,8 @@ class ChunkAssembler:
 
     @property
     def held_bytes(self) -> int:
-        """Payload memory in use now."""
-        return len(self._buffer) + self._early_bytes
+        """Payload memory: the chunk's length."""
+        return len(self._buffer)
 
     @property
     def payload(self) -> memoryview:
@@ -109,7 +97,6 @@ class ChunkAssembler:
         Raises:
             FrameCorrupt: the payload does not have its checksum.
             RemoteProtocolError: it contradicts its chunk, a limit or another frame.
-            Overloaded: too much payload before frame 0. Drop the chunk; it is sent again.
             LocalProtocolError: it belongs to another chunk, attempt or epoch.
         """
         header = frame.header
@@ -121,17 +108,17 @@ class ChunkAssembler:
                 f"the payload of frame {header.frame} of chunk {self._chunk.chunk} "
                 "does not have its checksum"
             )
+        if frame.chunk_bytes != len(self._buffer):
+            length = f"{frame.chunk_bytes} bytes, not of {len(self._buffer)}"
+            raise self._contradiction(header.frame, f"is of a chunk of {length}")
         known = self._spans.get(header.frame)
         if known is not None:
             self._check_duplicate(frame, known, span)
             return self.is_complete
         self._check_place(header.frame, span)
         if header.frame == 0:
-            self._begin(frame, span)
-        elif self._manifest is None:
-            self._hold(header.frame, frame.payload)
-        if self._manifest is not None:
-            self._buffer[span.offset : span.end] = frame.payload
+            self._take_manifest(bytes(frame.manifest))
+        self._buffer[span.offset : span.end] = frame.payload
         self._spans[header.frame] = span
         self._highest = max(self._highest, header.frame)
         if span.is_last:
@@ -153,10 +140,10 @@ class ChunkAssembler:
             raise self._contradiction(number, f"exceeds the limit of {MAX_FRAMES} frames")
         if span.length_bytes == 0 and not (number == 0 and span.is_last):
             raise self._contradiction(number, "is empty, but not the only frame")
-        if span.end > self._limit_bytes:
-            raise self._contradiction(
-                number, f"ends at {span.end}, this sink takes {self._limit_bytes} bytes"
-            )
+        length_bytes = len(self._buffer)
+        if span.end > length_bytes or span.is_last != (span.end == length_bytes):
+            kind = "is the last" if span.is_last else "is not the last"
+            raise self._contradiction(number, f"{kind} and ends at {span.end} of {length_bytes}")
         before, after = self._spans.get(number - 1), self._spans.get(number + 1)
         start = 0 if number == 0 else None if before is None else before.end
         if start is not None and span.offset != start:
@@ -167,43 +154,14 @@ class ChunkAssembler:
             raise self._contradiction(number, "is marked as the last, but is not")
         if self._last is not None and number > self._last:
             raise self._contradiction(number, f"comes after frame {self._last}, the last")
-        if self._manifest is not None:
-            self._check_end(number, span, self._manifest.length_bytes)
 
-    def _check_end(self, number: int, span: _Span, length_bytes: int) -> None:
-        if span.end > length_bytes or span.is_last != (span.end == length_bytes):
-            kind = "is the last" if span.is_last else "is not the last"
-            raise self._contradiction(number, f"{kind} and ends at {span.end} of {length_bytes}")
-
-    def _begin(self, frame: OpenedFrame, own: _Span) -> None:
-        """Frame 0 has the length: allocate the buffer and copy early payloads into it."""
-        manifest_data = bytes(frame.manifest)
-        manifest = frame.decoded_manifest
-        length_bytes = manifest.length_bytes
-        if length_bytes > self._limit_bytes:
-            raise RemoteProtocolError(
-                f"chunk {self._chunk.chunk} of {length_bytes} bytes; "
-                f"this sink takes {self._limit_bytes}"
+    def _take_manifest(self, data: bytes) -> None:
+        manifest = decode_chunk_manifest(data)
+        if manifest.length_bytes != len(self._buffer):
+            raise self._contradiction(
+                0, f"has a manifest of {manifest.length_bytes} bytes, not of {len(self._buffer)}"
             )
-        for number, span in ((0, own), *self._spans.items()):
-            self._check_end(number, span, length_bytes)
-        self.buffer = self._allocate(length_bytes)
-        self._buffer = memoryview(self.buffer)[:length_bytes]
-        self._manifest, self._manifest_data = manifest, manifest_data
-        while self._early:
-            number, payload = self._early.popitem()
-            span = self._spans[number]
-            self._buffer[span.offset : span.end] = payload
-        self._early_bytes = 0
-
-    def _hold(self, number: int, payload: memoryview) -> None:
-        if self._early_bytes + len(payload) > self._limit_bytes:
-            raise Overloaded(
-                f"chunk {self._chunk.chunk}: more than {self._limit_bytes} bytes came "
-                "before frame 0; send the chunk again"
-            )
-        self._early[number] = payload
-        self._early_bytes += len(payload)
+        self._manifest, self._manifest_data = manifest, data
 
     def _contradiction(self, number: int, what: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"frame {number} of chunk {self._chunk.chunk} {what}")

@@ -101,6 +101,7 @@ class ChunkFramer:
         return seal_frame(
             FrameHeader(self._chunk, self._number, is_last=True),
             self._offset,
+            self._length_bytes,
             (),
             0,
             sealer=self._sealer,
@@ -125,6 +126,7 @@ class ChunkFramer:
         frame = seal_frame(
             FrameHeader(self._chunk, self._number, is_last=end == self._length_bytes),
             self._offset,
+            self._length_bytes,
             self._pieces,
             checksum,
             manifest=self._manifest if self._number == 0 else b"",

@@ -1,7 +1,7 @@
 """The sealed body of a DATA frame.
 
-    head crc32c u32 | payload crc32c u32 | payload offset u64 | manifest length u32
-    manifest (frame 0 only) | payload
+    head crc32c u32 | payload crc32c u32 | payload offset u64 | chunk length u64
+    manifest length u32 | manifest (frame 0 only) | payload
 
 The payload has its own checksum, so the checksums of all frames combine to the chunk's
 checksum. The head's checksum covers the outer header and the body before the payload: a flipped
@@ -13,19 +13,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, FrameHeader, pack_frame_header
 from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer
 
 _CHECK: Final = struct.Struct(">I")
-_FIELDS: Final = struct.Struct(">IQI")
+_FIELDS: Final = struct.Struct(">IQQI")
 BODY_HEAD_BYTES: Final = _CHECK.size + _FIELDS.size
 
 #: Size of a frame without manifest and payload.
@@ -42,31 +40,29 @@ class RawFrame:
     sealed: tuple[Buffer, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenedFrame:
     """An opened frame; its head is verified, its payload is not.
 
     Attributes:
         offset: of the payload in the chunk.
+        chunk_bytes: length of the whole chunk.
         payload_crc32c: expected checksum of the payload.
         manifest: the encoded chunk manifest; empty except in frame 0.
     """
 
     header: FrameHeader
     offset: int
+    chunk_bytes: int
     payload_crc32c: int
     manifest: memoryview
     payload: memoryview
-
-    @cached_property
-    def decoded_manifest(self) -> ChunkManifest:
-        """Of frame 0; decoded once, although sink and assembler ask. Raises RemoteProtocolError."""
-        return decode_chunk_manifest(self.manifest)
 
 
 def seal_frame(
     header: FrameHeader,
     offset: int,
+    chunk_bytes: int,
     payload: Sequence[Buffer],
     payload_crc32c: int,
     manifest: bytes = b"",
@@ -83,7 +79,7 @@ def seal_frame(
     body_bytes = BODY_HEAD_BYTES + len(manifest) + total_bytes(payload)
     outer = pack_frame_header(header, body_bytes + SEAL_BYTES)
     try:
-        fields = _FIELDS.pack(payload_crc32c, offset, len(manifest)) + manifest
+        fields = _FIELDS.pack(payload_crc32c, offset, chunk_bytes, len(manifest)) + manifest
     except struct.error as error:
         raise LocalProtocolError(f"frame {header.frame}: offset {offset} does not fit") from error
     check = _CHECK.pack(crc32c(fields, crc32c(outer)))
@@ -102,7 +98,7 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
     if len(body) < BODY_HEAD_BYTES:
         raise RemoteProtocolError(f"frame body of {len(body)} bytes is too short")
     check: int = _CHECK.unpack_from(body)[0]
-    payload_crc32c, offset, manifest_bytes = _FIELDS.unpack_from(body, _CHECK.size)
+    payload_crc32c, offset, chunk_bytes, manifest_bytes = _FIELDS.unpack_from(body, _CHECK.size)
     end = BODY_HEAD_BYTES + manifest_bytes
     if manifest_bytes > MAX_MANIFEST or end > len(body):
         raise RemoteProtocolError(
@@ -118,4 +114,5 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
         raise RemoteProtocolError(
             f"frame {header.frame} with a manifest of {manifest_bytes} bytes; only frame 0 has one"
         )
-    return OpenedFrame(header, offset, payload_crc32c, body[BODY_HEAD_BYTES:end], body[end:])
+    manifest, payload = body[BODY_HEAD_BYTES:end], body[end:]
+    return OpenedFrame(header, offset, chunk_bytes, payload_crc32c, manifest, payload)

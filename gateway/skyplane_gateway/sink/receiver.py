@@ -31,7 +31,7 @@ from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.protocol.assembler import ChunkAssembler
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, PartEntry
 from skyplane_gateway.protocol.errors import FrameAltered, FrameCorrupt, ProtocolError
-from skyplane_gateway.protocol.frames import OpenedFrame, open_frame
+from skyplane_gateway.protocol.frames import open_frame
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.receipt import EntryResult, RawReceipt, Receipt, seal_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
@@ -205,14 +205,12 @@ class Sink:
         if transfer is None:
             return None
         transfer.is_used = True
-        self._drop_older(chunk)
-        length = manifest.length_bytes
-        if self.held_bytes + length > self.capacity_bytes:
-            self._refuse(chunk, transfer.epoch, Overloaded(_FULL))
+        try:
+            direct = DirectChunk(manifest, self._reserve(chunk, manifest.length_bytes))
+        except Overloaded as error:
+            self._refuse(chunk, transfer.epoch, error)
             return None
-        direct = DirectChunk(manifest, self._allocate(length))
         self._assemblers[chunk] = direct
-        self.held_bytes += length
         return direct.payload
 
     def end_chunk(self, chunk: ChunkId, crc32c: int) -> None:
@@ -232,9 +230,15 @@ class Sink:
         self._writes[task] = chunk, asyncio.get_running_loop().time()
         task.add_done_callback(self._writes.pop)
 
-    def _allocate(self, length: int) -> ChunkBuffer:
+    def _reserve(self, chunk: ChunkId, length: int) -> ChunkBuffer:
+        """Memory for a new chunk; raises Overloaded where there is no room."""
+        self._drop_older(chunk)
         room = self.capacity_bytes - self.held_bytes - length
-        return self._buffers.take(length, keep_bytes=room)
+        if room < 0:
+            raise Overloaded(_FULL)
+        buffer = self._buffers.take(length, keep_bytes=room)
+        self.held_bytes += length
+        return buffer
 
     def hand_back(self, refusal: GatewayDraining) -> None:
         """Refuse new and incomplete chunks, so that sources send them elsewhere at once."""
@@ -246,22 +250,15 @@ class Sink:
     def _add(
         self, chunk: ChunkId, header: FrameHeader, sealed: memoryview, sealing: Sealing
     ) -> bool:
-        """Returns whether this frame completes its chunk; a duplicate does not."""
+        """Returns whether this frame, of a chunk that is not complete, completes it."""
         # First, because a forged frame must change nothing here.
         frame = open_frame(header, sealed, sealing.frames)
         assembler = self._assemblers.get(chunk)
         if not isinstance(assembler, ChunkAssembler):
-            self._drop_older(chunk)
-            assembler = ChunkAssembler(
-                chunk, limit_bytes=self.capacity_bytes, allocate=self._allocate
-            )
+            length = frame.chunk_bytes
+            assembler = ChunkAssembler(chunk, length, self._reserve(chunk, length))
             self._assemblers[chunk] = assembler
-        before, was_complete = assembler.held_bytes, assembler.is_complete
-        if self.held_bytes - before + _needed_bytes(assembler, frame) > self.capacity_bytes:
-            raise Overloaded(_FULL)
-        assembler.add(frame)
-        self.held_bytes += assembler.held_bytes - before
-        return assembler.is_complete and not was_complete
+        return assembler.add(frame)
 
     async def _write(
         self, chunk: ChunkId, assembler: ChunkAssembler | DirectChunk, transfer: SinkTransfer
@@ -389,15 +386,6 @@ class Sink:
         """Wait until nothing is being written."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
-
-
-def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
-    """Memory of the assembler with this frame; frame 0 reserves the whole chunk."""
-    if assembler.manifest is not None:
-        return assembler.held_bytes
-    if frame.header.frame == 0:
-        return frame.decoded_manifest.length_bytes
-    return assembler.held_bytes + len(frame.payload)
 
 
 def _noted(note: Callable[[int], None], write: Callable[..., T], *arguments: object) -> T:

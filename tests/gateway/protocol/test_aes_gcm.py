@@ -37,7 +37,7 @@ DURABLE = Receipt(3, entries=(EntryResult(None, "e", 1),))
 
 def sealed_frame(sealer: AesGcmSealer | None = None, header: FrameHeader = HEADER) -> bytearray:
     sealer = sealer or AesGcmSealer(KEY, SOURCE, b"frames")
-    return bytearray(b"".join(seal_frame(header, 64, [PAYLOAD], 0, sealer=sealer).sealed))
+    return bytearray(b"".join(seal_frame(header, 64, 73, [PAYLOAD], 0, sealer=sealer).sealed))
 
 
 def sink() -> AesGcmSealer:
@@ -89,7 +89,7 @@ def test_no_changed_field_of_the_outer_header_is_accepted(other: FrameHeader) ->
 
 
 def test_plain_and_unknown_suites_are_refused() -> None:
-    plain = b"".join(seal_frame(HEADER, 64, [PAYLOAD], 0).sealed)
+    plain = b"".join(seal_frame(HEADER, 64, 73, [PAYLOAD], 0).sealed)
     with pytest.raises(NotEncrypted, match="plain text"):
         open_frame(HEADER, memoryview(plain), sink())
     unknown = sealed_frame()
@@ -156,5 +156,5 @@ def test_keys_and_incarnations_have_their_length(key: bytes, incarnation: bytes)
 
 
 def test_the_sealed_frame_keeps_its_size() -> None:
-    plain = b"".join(seal_frame(HEADER, 64, [PAYLOAD], 0).sealed)
+    plain = b"".join(seal_frame(HEADER, 64, 73, [PAYLOAD], 0).sealed)
     assert len(sealed_frame()) == len(plain) <= FRAME_HEADER_BYTES + 200

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol.assembler import ChunkAssembler
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
@@ -60,17 +59,18 @@ def made(
     offset: int,
     payload: bytes,
     *,
+    length: int = 8,
     is_last: bool = False,
     manifest: ChunkManifest | None = None,
 ) -> OpenedFrame:
-    """A frame that no framer would make, with good checksums."""
+    """A frame that no framer would make, of a chunk of 8 bytes, with good checksums."""
     encoded = b"" if manifest is None else encode_chunk_manifest(manifest)
     header = FrameHeader(CHUNK, number, is_last=is_last)
-    return opened(seal_frame(header, offset, [payload], crc32c(payload), encoded))
+    return opened(seal_frame(header, offset, length, [payload], crc32c(payload), encoded))
 
 
-def assembler(limit_bytes: int = 10_000) -> ChunkAssembler:
-    return ChunkAssembler(CHUNK, limit_bytes=limit_bytes)
+def assembler(length: int = 7) -> ChunkAssembler:
+    return ChunkAssembler(CHUNK, length, bytearray(length))
 
 
 # ----------------------------------------------------------------------- the framer
@@ -154,7 +154,6 @@ def test_frames_in_any_order_and_duplicates_make_the_chunk(
     for frame in frames:
         seen.add(frame.header.frame)
         assert sink.add(opened(frame)) == (len(seen) == total)
-        assert sink.held_bytes <= 2 * len(payload)
     assert sink.payload == payload
     assert sink.payload.readonly
     assert sink.crc32c == crc32c(payload)
@@ -201,11 +200,10 @@ def test_an_incomplete_chunk_has_no_payload_and_no_checksum() -> None:
 def test_a_frame_of_another_chunk_is_a_local_error(other: ChunkId) -> None:
     (frame,) = ChunkFramer(other, part_manifest(1)).feed(b"x")
     with pytest.raises(LocalProtocolError, match="does not belong"):
-        assembler().add(opened(frame))
+        assembler(1).add(opened(frame))
     assert frame.header.chunk_id == other
 
 
-FOUR = part_manifest(4)
 EIGHT = part_manifest(8)
 
 
@@ -213,28 +211,28 @@ EIGHT = part_manifest(8)
     ("frames", "problem"),
     [
         ([made(0, 1, b"1234", manifest=EIGHT)], "starts at 1, not at 0"),
-        ([made(0, 0, b"12345", is_last=True, manifest=FOUR)], "ends at 5 of 4"),
-        ([made(0, 0, b"123", is_last=True, manifest=FOUR)], "ends at 3 of 4"),
-        ([made(0, 0, b"1234", manifest=FOUR)], "is not the last"),
+        ([made(0, 0, b"123456789", is_last=True, manifest=EIGHT)], "ends at 9 of 8"),
+        ([made(0, 0, b"123", is_last=True, manifest=EIGHT)], "ends at 3 of 8"),
+        ([made(0, 0, b"12345678", manifest=EIGHT)], "is not the last and ends at 8"),
         (
             [made(0, 0, b"1234", manifest=EIGHT), made(1, 4, b"56789", is_last=True)],
             "ends at 9 of 8",
         ),
-        (
-            [made(1, 4, b"56789", is_last=True), made(0, 0, b"1234", manifest=EIGHT)],
-            "ends at 9 of 8",
-        ),
-        ([made(2, 6, b"99"), made(0, 0, b"1234", manifest=EIGHT)], "is not the last and ends at 8"),
+        ([made(1, 4, b"56789", is_last=True)], "ends at 9 of 8"),
+        ([made(2, 6, b"99")], "is not the last and ends at 8"),
         (
             [made(0, 0, b"1234", manifest=EIGHT), made(1, 5, b"678", is_last=True)],
             "starts at 5, not at 4",
         ),
         ([made(1, 4, b"56"), made(0, 0, b"123", manifest=EIGHT)], "ends at 3, not at 4"),
         ([made(1, 4, b"")], "is empty"),
-        ([made(0, 0, b"", manifest=FOUR)], "is empty"),
-        ([made(1, 4, b"56", is_last=True), made(2, 6, b"78", is_last=True)], "marked as the last"),
-        ([made(3, 6, b"7"), made(1, 4, b"5", is_last=True)], "marked as the last"),
-        ([made(1, 4, b"5", is_last=True), made(3, 6, b"7")], "after frame 1, the last"),
+        ([made(0, 0, b"", manifest=EIGHT)], "is empty"),
+        (
+            [made(1, 4, b"5678", is_last=True), made(3, 6, b"78", is_last=True)],
+            "marked as the last",
+        ),
+        ([made(3, 6, b"7"), made(1, 4, b"5678", is_last=True)], "marked as the last"),
+        ([made(1, 4, b"5678", is_last=True), made(3, 6, b"7")], "after frame 1, the last"),
         ([made(1, 4, b"56"), made(1, 4, b"57")], "came as"),
         (
             [
@@ -244,19 +242,18 @@ EIGHT = part_manifest(8)
             "two manifests",
         ),
         ([made(MAX_FRAMES, 4, b"5")], "limit of 16384 frames"),
-        ([made(1, 9_999, b"12")], "takes 10000 bytes"),
-        ([made(0, 0, b"1", manifest=part_manifest(10_001))], "takes 10000"),
+        ([made(1, 4, b"5", length=9)], "is of a chunk of 9 bytes, not of 8"),
+        ([made(1, 4, b"5"), made(1, 4, b"5", length=9)], "is of a chunk of 9 bytes, not of 8"),
+        ([made(0, 0, b"1", manifest=part_manifest(9))], "has a manifest of 9 bytes, not of 8"),
     ],
 )
 def test_contradictory_frames_are_refused(frames: list[OpenedFrame], problem: str) -> None:
-    sink = assembler()
+    sink = assembler(8)
     for frame in frames[:-1]:
         sink.add(frame)
-    before = sink.held_bytes
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match=problem):
             sink.add(frames[-1])
-    assert sink.held_bytes == before
     assert not sink.is_complete
 
 
@@ -277,44 +274,21 @@ def test_a_complete_chunk_has_no_gap_and_no_overlap(
         )
         try:
             sink.add(frame)
-        except (RemoteProtocolError, Overloaded):
+        except RemoteProtocolError:
             continue
         taken.setdefault(number, frame)
-    assert sink.held_bytes <= 16
     if sink.is_complete:
         expected = b"".join(taken[number].payload for number in range(len(taken)))
         assert sink.payload == expected
         assert len(expected) == 8
 
 
-def test_payload_before_frame_0_is_limited() -> None:
-    frame = opened(cut(bytes(30), 10)[1])
-    # Only frame 0 and their neighbours tell that they lie at one place.
-    frames = [replace(frame, header=replace(frame.header, frame=number)) for number in (1, 3, 5, 7)]
-    sink = assembler(limit_bytes=30)
-    for early in frames[:3]:
-        sink.add(early)
-    assert sink.held_bytes == 30
-    with pytest.raises(Overloaded, match="more than 30 bytes came before frame 0"):
-        sink.add(frames[3])
-    assert sink.held_bytes == 30
-
-
-def test_the_buffer_is_allocated_with_frame_0() -> None:
-    asked: list[int] = []
-
-    def allocate(size: int) -> bytearray:
-        asked.append(size)
-        return bytearray(64)
-
-    frames = [opened(frame) for frame in cut(b"0123456789", 4)]
-    sink = ChunkAssembler(CHUNK, limit_bytes=64, allocate=allocate)
-    sink.add(frames[2])
-    assert (asked, sink.held_bytes) == ([], 2)
-    sink.add(frames[0])
-    sink.add(frames[1])
-    assert (asked, sink.held_bytes) == ([10], 10)
-    assert bytes(sink.payload) == b"0123456789", "a longer buffer from a pool is cut to the chunk"
+def test_a_longer_buffer_from_a_pool_is_cut_to_the_chunk() -> None:
+    sink = ChunkAssembler(CHUNK, 10, bytearray(64))
+    for frame in reversed(cut(b"0123456789", 4)):
+        sink.add(opened(frame))
+        assert sink.held_bytes == 10
+    assert bytes(sink.payload) == b"0123456789"
 
 
 def test_objects_of_a_batch() -> None:

@@ -160,7 +160,7 @@ def test_large_payload_is_sent_uncopied_and_small_ones_in_one_buffer() -> None:
     head, sent, tag = pair.upstream.data_to_send()
     assert isinstance(sent, memoryview)
     assert sent.obj is payload.obj
-    assert (len(head), len(tag)) == (52 + 26 + 20 + len(PART_OF_300_000), 16)
+    assert (len(head), len(tag)) == (52 + 26 + 28 + len(PART_OF_300_000), 16)
     receipt = make_receipt()
     pair.downstream.send_receipt(receipt.header, *receipt.sealed)
     assert len(pair.downstream.data_to_send()) == 1

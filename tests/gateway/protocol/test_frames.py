@@ -27,10 +27,15 @@ SECOND = FrameHeader(CHUNK, 1, True)
 FIRST = replace(SECOND, frame=0)
 PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
 MANIFEST = bytes.fromhex("0000000000000009 01 0005 612f622e63 0002 7531 00000001 0000000000000000")
-SECOND_HEX = PROLOGUE + "39a7a7be e3069283 0000000000000040 00000000" + "313233343536373839" + TAG
+SECOND_HEX = (
+    PROLOGUE
+    + "f0559a63 e3069283 0000000000000040 0000000000000049 00000000"
+    + "313233343536373839"
+    + TAG
+)
 FIRST_HEX = (
     PROLOGUE
-    + "82d5a6d5 e3069283 0000000000000000 00000020"
+    + "8f3864cf e3069283 0000000000000000 0000000000000009 00000020"
     + MANIFEST.hex()
     + "313233343536373839"
     + TAG
@@ -59,15 +64,16 @@ def test_checksum_is_crc32c(data: bytes) -> None:
 def test_bytes_of_the_specification(
     header: FrameHeader, offset: int, manifest: bytes, data: str
 ) -> None:
-    frame = seal_frame(header, offset, [PAYLOAD[:4], PAYLOAD[4:]], 0xE3069283, manifest)
+    pieces, end = [PAYLOAD[:4], PAYLOAD[4:]], offset + 9
+    frame = seal_frame(header, offset, end, pieces, 0xE3069283, manifest)
     assert joined(frame) == bytes.fromhex(data)
     opened = open_frame(header, memoryview(bytes.fromhex(data)))
-    assert (opened.offset, opened.payload_crc32c) == (offset, 0xE3069283)
+    assert (opened.offset, opened.chunk_bytes, opened.payload_crc32c) == (offset, end, 0xE3069283)
     assert (bytes(opened.manifest), bytes(opened.payload)) == (manifest, PAYLOAD)
 
 
 def test_opening_copies_no_payload() -> None:
-    received = bytearray(joined(seal_frame(SECOND, 64, [PAYLOAD], 0)))
+    received = bytearray(joined(seal_frame(SECOND, 64, 73, [PAYLOAD], 0)))
     opened = open_frame(SECOND, memoryview(received))
     received[-TAG_BYTES - 1] = 0
     assert opened.payload[-1] == 0
@@ -110,7 +116,7 @@ def test_every_cut_is_refused() -> None:
             open_frame(FIRST, whole[:size])
 
 
-@pytest.mark.parametrize("size", [0, 1, 19])
+@pytest.mark.parametrize("size", [0, 1, 27])
 def test_body_without_room_for_its_head_is_refused(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"frame body of {size} bytes is too short"):
         open_frame(SECOND, memoryview(bytes(SEAL_BYTES + size)))
@@ -141,10 +147,14 @@ def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -
 @pytest.mark.parametrize(
     ("header", "fields", "problem"),
     [
-        (FIRST, "00000000 0000000000000000 00000000", "with a manifest of 0"),
-        (SECOND, "00000000 0000000000000000 00000001 00", "with a manifest of 1"),
-        (SECOND, "00000000 0000000000000000 00000002 00", "manifest of 2 bytes in"),
-        (SECOND, "00000000 0000000000000000 ffffffff", "the limit is"),
+        (FIRST, "00000000 0000000000000000 0000000000000009 00000000", "with a manifest of 0"),
+        (SECOND, "00000000 0000000000000000 0000000000000009 00000001 00", "with a manifest of 1"),
+        (
+            SECOND,
+            "00000000 0000000000000000 0000000000000009 00000002 00",
+            "manifest of 2 bytes in",
+        ),
+        (SECOND, "00000000 0000000000000000 0000000000000009 ffffffff", "the limit is"),
     ],
 )
 def test_invalid_bytes_from_a_peer_are_a_remote_error(
@@ -156,28 +166,30 @@ def test_invalid_bytes_from_a_peer_are_a_remote_error(
 
 def test_manifest_beyond_its_limit_is_refused() -> None:
     size = MAX_MANIFEST + 1
-    fields = f"00000000 0000000000000000 {size:08x}" + "00" * size
+    fields = f"00000000 0000000000000000 0000000000000009 {size:08x}" + "00" * size
     with pytest.raises(RemoteProtocolError, match=f"manifest of {size} bytes"):
         open_frame(FIRST, forged(FIRST, fields, crc32c))
 
 
 def test_only_frame_0_has_the_manifest() -> None:
     with pytest.raises(LocalProtocolError, match="only frame 0"):
-        seal_frame(FIRST, 0, [PAYLOAD], 0)
+        seal_frame(FIRST, 0, 9, [PAYLOAD], 0)
     with pytest.raises(LocalProtocolError, match="only frame 0"):
-        seal_frame(SECOND, 0, [PAYLOAD], 0, MANIFEST)
+        seal_frame(SECOND, 0, 9, [PAYLOAD], 0, MANIFEST)
 
 
-@pytest.mark.parametrize(("offset", "crc"), [(1 << 64, 0), (0, -1)])
-def test_a_number_that_does_not_fit_is_a_local_error(offset: int, crc: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "length", "crc"), [(1 << 64, 9, 0), (0, 1 << 64, 0), (0, 9, -1)]
+)
+def test_a_number_that_does_not_fit_is_a_local_error(offset: int, length: int, crc: int) -> None:
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        seal_frame(SECOND, offset, [PAYLOAD], crc)
+        seal_frame(SECOND, offset, length, [PAYLOAD], crc)
 
 
 def test_largest_frame_is_1_mib() -> None:
-    frame = seal_frame(SECOND, 0, [bytes(MAX_PAYLOAD_BYTES)], 0)
+    frame = seal_frame(SECOND, 0, 9, [bytes(MAX_PAYLOAD_BYTES)], 0)
     assert len(joined(frame)) + 52 == MAX_MESSAGE
     assert MAX_MESSAGE - FRAME_OVERHEAD_BYTES == MAX_PAYLOAD_BYTES
     with pytest.raises(LocalProtocolError, match="limit"):
-        seal_frame(SECOND, 0, [bytes(MAX_PAYLOAD_BYTES), b"x"], 0)
+        seal_frame(SECOND, 0, 9, [bytes(MAX_PAYLOAD_BYTES), b"x"], 0)
     assert MAX_PAYLOAD_BYTES - MAX_MANIFEST > MAX_MESSAGE // 2 - 200

@@ -59,7 +59,8 @@ class Driver:
     def _take(self, event: FrameReceived) -> None:
         frame: OpenedFrame = open_frame(event.header, event.sealed)
         key = event.header.chunk_id
-        sink = self.assemblers.setdefault(key, ChunkAssembler(key, limit_bytes=len(PAYLOAD)))
+        made = ChunkAssembler(key, len(PAYLOAD), bytearray(len(PAYLOAD)))
+        sink = self.assemblers.setdefault(key, made)
         if sink.add(frame):
             assert sink.payload == PAYLOAD
 

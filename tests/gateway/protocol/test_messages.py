@@ -69,7 +69,7 @@ PROOF_HEX = "03 00 0002 00000020" + "bb" * 32
 
 FRAME = FrameHeader(ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5), 1, True)
 FRAME_HEX = (
-    "04 01 0002 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
+    "04 01 0002 0000007b" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
 )
 
 RECEIPT = ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5)
@@ -98,7 +98,7 @@ MESSAGES: dict[str, tuple[Callable[[], bytes], str, Callable[[bytes], object], o
         b"\xbb" * 32,
     ),
     "frame": (
-        lambda: pack_frame_header(FRAME, 0x73 - 44),
+        lambda: pack_frame_header(FRAME, 0x7B - 44),
         FRAME_HEX,
         unpack_frame_header,
         FRAME,
@@ -146,7 +146,7 @@ def test_prefix_of_every_message(name: str) -> None:
     prefix = read_prefix(memoryview(data))
     assert prefix.kind is MessageType[{"frame": "DATA"}.get(name, name.upper())]
     assert prefix.flags == (1 if name == "frame" else 0)
-    body = {"frame": 0x73, "receipt": 0x7A}.get(name, len(data) - PREFIX_BYTES)
+    body = {"frame": 0x7B, "receipt": 0x7A}.get(name, len(data) - PREFIX_BYTES)
     assert prefix.size_bytes == PREFIX_BYTES + body
 
 

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.memory_store import create_bucket
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import GatewayDraining
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry
+from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import RawReceipt, Receipt, open_receipt
 from skyplane_gateway.sink.destination import Destination
@@ -118,6 +120,18 @@ async def test_a_chunk_beyond_the_memory_is_refused_and_one_that_is_dropped_make
         here.sink.drop_chunk(chunk(1))
         assert here.sink.held_bytes == 0
         assert here.begin(3, 100) is not None
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["with the manifest", "without it"])
+async def test_the_first_frame_of_a_chunk_beyond_the_memory_ends_it(first: int) -> None:
+    async with place() as here:
+        assert here.begin(1, 60) is not None
+        manifest = ChunkManifest(41, (ObjectEntry("key", 41),))
+        frames = ChunkFramer(chunk(2), manifest, max_payload_bytes=10).feed(bytes(41))
+        for frame in (frames[first], *frames):
+            here.sink.on_frame(frame.header, memoryview(b"".join(frame.sealed)))
+        assert here.refusal() == "overloaded"
+        assert (len(here.receipts), here.sink.held_bytes) == (1, 60)
 
 
 async def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
