@@ -197,7 +197,9 @@ class RetryingStore:
             return self.attempts.retry(call, lambda: self.attempts.holding(call, rest))
 
         release = self.attempts.limiter.release
-        return RetryingReader(open_rest, release, can_resume=if_match is not None, call=call)
+        return RetryingReader(
+            open_rest, release, length=length, can_resume=if_match is not None, call=call
+        )
 
     def put(
         self,
@@ -283,6 +285,7 @@ class RetryingReader(ClosingReader):
 
     Args:
         open_rest: takes a permit and opens the range after so many bytes; retries by itself.
+        length: of the range, in bytes.
         release: gives the permit back, once the range is closed.
         can_resume: every attempt reads the same version.
     """
@@ -292,10 +295,12 @@ class RetryingReader(ClosingReader):
         open_rest: Callable[[int], Reader],
         release: Callable[[], None],
         *,
+        length: int,
         can_resume: bool,
         call: StoreCall,
     ) -> None:
         self._open_rest = open_rest
+        self._length = length
         self._release = release
         self._can_resume = can_resume
         self._call = call
@@ -317,6 +322,8 @@ class RetryingReader(ClosingReader):
         while True:
             try:
                 count = self._reader.readinto(buffer)
+                if count == 0 and len(buffer) > 0 and self._done_bytes < self._length:
+                    raise StoreUnavailable("the body ended before the range did; read it again")
             except (Throttled, StoreUnavailable) as error:
                 self.close()
                 if not self._can_resume:
