@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
@@ -99,7 +100,7 @@ def transfer_facts(
         "planned_gbps": result.planned_gbps,
         "drift": result.drift,
         "gateways": result.gateways,
-        "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "planned_cost": result.cost.to_dict(),
         "estimated_usd": result.estimated_usd,
         "this_try": this_try_facts(result),
         "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
@@ -115,9 +116,8 @@ def transfer_facts(
 
 def this_try_facts(result: TransferResult) -> dict[str, Any]:
     """The part of the transfer that this try has done."""
-    own = asdict(result.this_try)
-    planned_cost = {**own.pop("cost"), "total_usd": result.this_try.cost.total_usd}
-    return {**own, "planned_cost": planned_cost}
+    own = encode(result.this_try)
+    return {**own, "planned_cost": own.pop("cost")}
 
 
 def _instances(plan: TransferPlan | None) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skyplane_gateway.common.schema import as_mapping, decode, encode
+from skyplane_gateway.common.schema import Document, decode, encode
 from skyplane_gateway.config import TransferState
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.formatting import throughput
@@ -68,7 +68,7 @@ class EdgeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class CostOutcome:
+class CostOutcome(Document, what="the cost of a transfer"):
     """Cost by item in USD, at the plan's prices.
 
     Args:
@@ -88,6 +88,16 @@ class CostOutcome:
     def total_usd(self) -> float:
         others = sum(self.other_usd.values())
         return self.egress_usd + self.instance_usd + self.request_usd + others
+
+    def to_dict(self) -> dict[str, Any]:
+        """The items and their sum."""
+        return {**encode(self), "total_usd": self.total_usd}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CostOutcome:
+        """The cost without its sum, which `total_usd` computes. Raises ConfigurationInvalid."""
+        items = {name: usd for name, usd in data.items() if name != "total_usd"}
+        return decode(cls, items, cls._what)
 
 
 NO_COST: Final = CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0)
@@ -109,7 +119,7 @@ class TryOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferResult:
+class TransferResult(Document, what="a transfer result", version=SCHEMA_VERSION):
     """One transfer that has ended, or its progress in a status call.
 
     Args:
@@ -233,29 +243,6 @@ class TransferResult:
     @property
     def succeeded(self) -> bool:
         return self.state == "succeeded"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        document = encode(self, SCHEMA_VERSION)
-        document["cost"]["total_usd"] = self.cost.total_usd
-        document["this_try"]["cost"]["total_usd"] = self.this_try.cost.total_usd
-        return document
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TransferResult:
-        """Raises ConfigurationInvalid for another schema version or a broken document."""
-        document = dict(as_mapping(data, "a transfer result"))
-        document["cost"] = _items(document.get("cost"), "cost")
-        if "this_try" in document:
-            own = as_mapping(document["this_try"], "a transfer result: this_try")
-            document["this_try"] = {**own, "cost": _items(own.get("cost"), "this_try: cost")}
-        return decode(cls, document, "a transfer result", version=SCHEMA_VERSION)
-
-
-def _items(cost: object, name: str) -> dict[str, Any]:
-    """A cost without its sum, which `total_usd` computes."""
-    found = as_mapping(cost, f"a transfer result: {name}")
-    return {item: found[item] for item in found if item != "total_usd"}
 
 
 def failed_result(error: SkyplaneError) -> TransferResult | None:

@@ -326,19 +326,22 @@ def _unit(why: Explanation) -> str:
 
 
 def _money(amount: float, unit: str) -> str:
-    return f"{amount:.4f} {unit}" if unit == "USD per GB" or amount < 1 else f"{amount:.2f} {unit}"
+    return f"{amount:.{_digits(amount, unit)}f} {unit}"
+
+
+def _digits(amount: float, unit: str) -> int:
+    return 4 if unit == "USD per GB" or amount < 1 else 2
 
 
 def _rate_change(gbps: float, other: float) -> str:
-    if f"{abs(gbps - other):.2f}" == "0.00":
-        return f"{gbps:.2f} Gbit/s (the same)"
-    word = "more" if gbps >= other else "less"
-    return f"{gbps:.2f} Gbit/s ({abs(gbps - other):.2f} {word})"
+    return _change(gbps, other, "Gbit/s", 2)
 
 
 def _money_change(money: float, other: float, unit: str) -> str:
-    word = "more" if money >= other else "less"
-    digits = 4 if unit == "USD per GB" or money < 1 else 2
-    if not float(f"{abs(money - other):.{digits}f}"):
-        return f"{money:.{digits}f} {unit} (the same)"
-    return f"{money:.{digits}f} {unit} ({abs(money - other):.{digits}f} {word})"
+    return _change(money, other, unit, _digits(money, unit))
+
+
+def _change(value: float, other: float, unit: str, digits: int) -> str:
+    word, apart = "more" if value >= other else "less", f"{abs(value - other):.{digits}f}"
+    change = f"{apart} {word}" if float(apart) else "the same"
+    return f"{value:.{digits}f} {unit} ({change})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli import arguments
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     }
     cost = _cost(fleet, answers)
     if console.is_json:
-        items = None if cost is None else {**asdict(cost), "total_usd": cost.total_usd}
+        items = cost and cost.to_dict()
         estimate = fleet.plan.cost.total_usd
         console.write_json(
             {"fleet": fleet.key, "gateways": gateways, "cost": items, "estimated_usd": estimate}
