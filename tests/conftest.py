@@ -56,7 +56,6 @@ atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
 #: other processes stand beside those that compute.
 LONG_FILES: Final = (
     "e2e/test_airflow_runs.py",
-    "provision/test_conformance.py",
     "e2e/test_airflow_sigkill.py",
     "e2e/test_dagster_runs.py",
     "packaging/test_getting_started.py",
@@ -66,6 +65,7 @@ LONG_FILES: Final = (
     "e2e/test_cloud_signals.py",
     "provision/fleet/test_cloud_conformance.py",
     "simulation/test_faults.py",
+    "provision/test_conformance.py",
     "provision/ssh/test_provisioner.py",
     "e2e/test_ssh_hosts.py",
     "e2e/test_cli_cp.py",
