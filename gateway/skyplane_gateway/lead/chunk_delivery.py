@@ -214,7 +214,7 @@ class ChunkDelivery:
             is_whole = outcome is not None and all(row.error is None for row in outcome.ranges)
             delivered = is_whole and by_route == route.number
             if delivered:
-                self._stragglers.times.add(loop.time() - attempt.sent_s)
+                self._stragglers.durations_s.append(loop.time() - attempt.sent_s)
             elif is_whole:
                 self._dispatcher.credit(by_route, order.length)
             return outcome

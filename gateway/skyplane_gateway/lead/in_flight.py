@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final
 
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
@@ -17,14 +16,6 @@ AttemptId = tuple[int, int]
 
 #: Attempts that were given up and whose late outcomes are still matched.
 _REMEMBERED: Final = 4096
-
-#: Deliveries of which the median is taken, and how many it needs at least.
-_MEASURED: Final = 64
-_MEASURED_AT_LEAST: Final = 4
-
-#: A chunk is slow after so many medians, and not before so many seconds.
-_SLOW_MEDIANS: Final = 4.0
-_SLOW_AT_LEAST_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -114,20 +105,3 @@ class InFlight:
             attempt = self._given_up.get((chunk, number))
             if attempt is not None:
                 attempt.order = replace(attempt.order, ranges=())
-
-
-class DeliveryTimes:
-    """How long recent deliveries took."""
-
-    def __init__(self) -> None:
-        self._durations_s: deque[float] = deque(maxlen=_MEASURED)
-
-    def add(self, duration_s: float) -> None:
-        self._durations_s.append(duration_s)
-
-    @property
-    def slow_after_s(self) -> float | None:
-        """A chunk in flight for longer is slow; None while too few have been delivered."""
-        if len(self._durations_s) < _MEASURED_AT_LEAST:
-            return None
-        return max(_SLOW_AT_LEAST_S, _SLOW_MEDIANS * median(self._durations_s))

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from statistics import median
 from typing import Final
 
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.in_flight import Attempt, DeliveryTimes, InFlight
+from skyplane_gateway.lead.in_flight import Attempt, InFlight
 from skyplane_gateway.lead.throttle_probe import ThrottleProbe
 
 log = logging.getLogger(__name__)
 
 #: How often slow chunks are looked for.
 _INTERVAL_S: Final = 1.0
+
+#: Deliveries of which the median is taken, and how many it needs at least.
+_MEASURED: Final = 64
+_MEASURED_AT_LEAST: Final = 4
+
+#: A chunk is slow after so many medians, and not before so many seconds.
+_SLOW_MEDIANS: Final = 4.0
+_SLOW_AT_LEAST_S: Final = 1.0
 
 
 class Stragglers:
@@ -28,7 +38,8 @@ class Stragglers:
         self._probe = probe
         #: Chunk -> the slow route that it was taken from.
         self._rerouted: dict[int, int] = {}
-        self.times = DeliveryTimes()
+        #: How long recent deliveries took.
+        self.durations_s: deque[float] = deque(maxlen=_MEASURED)
 
     def slow_route(self, chunk: int) -> int | None:
         """The route to avoid for that chunk."""
@@ -41,9 +52,9 @@ class Stragglers:
         """Reroute slow chunks, until cancelled."""
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            limit_s = self.times.slow_after_s
-            if self._dispatcher.waiting or limit_s is None:
+            if self._dispatcher.waiting or len(self.durations_s) < _MEASURED_AT_LEAST:
                 continue
+            limit_s = max(_SLOW_AT_LEAST_S, _SLOW_MEDIANS * median(self.durations_s))
             if slow := self._slow(limit_s):
                 await self._probe.update(slow)
                 self._reroute(limit_s)

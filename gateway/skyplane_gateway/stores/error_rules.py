@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.common.errors import (
     CredentialsExpired,
     PermissionDenied,
+    SkyplaneError,
     StoreError,
     StoreUnavailable,
     Throttled,
@@ -158,3 +160,18 @@ def unix_s(date: str | None) -> float | None:
         return parsedate_to_datetime(date or "").timestamp()
     except (OverflowError, ValueError):
         return None
+
+
+def mapping(
+    translate: Callable[[Any, str], SkyplaneError], *kinds: type[Exception]
+) -> Callable[[str], AbstractContextManager[None]]:
+    """Translates such exceptions raised inside; its text begins the message."""
+
+    @contextmanager
+    def mapped(what: str) -> Iterator[None]:
+        try:
+            yield
+        except kinds as error:
+            raise translate(error, what) from error
+
+    return mapped

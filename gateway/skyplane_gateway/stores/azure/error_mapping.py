@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
@@ -27,6 +26,7 @@ from skyplane_gateway.stores.error_rules import (
     Meaning,
     Refusal,
     clock_hint,
+    mapping,
     not_trusted,
     unix_s,
     unreachable,
@@ -179,15 +179,6 @@ _MEANINGS: Final = (
 )
 
 
-@contextmanager
-def mapped(what: str) -> Iterator[None]:
-    """Raise this project's error for what a request raises inside; `what` begins the message."""
-    try:
-        yield
-    except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
-        raise translate(error, what) from error
-
-
 def translate(
     error: Refused | NoAnswer | HTTPError | AzureError | OSError, what: str
 ) -> SkyplaneError:
@@ -206,6 +197,9 @@ def translate(
     if isinstance(error, SSLError):
         return not_trusted(what, error)
     return unreachable(what, error, "the account's name, the endpoint")
+
+
+mapped: Final = mapping(translate, Refused, NoAnswer, HTTPError, AzureError, OSError)
 
 
 def _from_answer(error: Refused, what: str) -> StoreError:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +30,7 @@ from skyplane_gateway.stores.error_rules import (
     Meaning,
     Refusal,
     clock_hint,
+    mapping,
     not_trusted,
     unreachable,
 )
@@ -171,19 +171,10 @@ def from_refusal(
     return replace(refusal, code=reason).error(_MEANINGS, said, is_throttling=is_throttling)
 
 
-@contextmanager
-def mapped(what: str) -> Iterator[None]:
-    """Raise this project's error for exceptions of google-auth, requests and urllib3."""
-    try:
-        yield
-    except NoAnswer as error:
-        raise unavailable(what, error) from error
-    except (auth_errors.GoogleAuthError, requests.RequestException, HTTPError) as error:
-        raise translate(error, what) from error
-
-
 def translate(error: Exception, what: str) -> SkyplaneError:
     """The leaf of the error tree for an exception without an answer."""
+    if isinstance(error, NoAnswer):
+        return unavailable(what, error)
     if isinstance(error, auth_errors.DefaultCredentialsError):
         return Unauthenticated(f"{what}: {_NO_CREDENTIALS}")
     if isinstance(error, auth_errors.TransportError):
@@ -204,3 +195,8 @@ def translate(error: Exception, what: str) -> SkyplaneError:
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return StoreError(f"{what}: the endpoint is not a URL; correct it", is_permanent=True)
     return unreachable(what, error)
+
+
+mapped: Final = mapping(
+    translate, NoAnswer, auth_errors.GoogleAuthError, requests.RequestException, HTTPError
+)

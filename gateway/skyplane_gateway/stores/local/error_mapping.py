@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Final
 
 from skyplane_gateway.common.errors import (
     InvalidKey,
@@ -13,21 +12,13 @@ from skyplane_gateway.common.errors import (
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.stores.error_rules import mapping
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_THE_WAY = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY}
 _BAD_NAME = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP}
 _TRANSIENT = {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ETIMEDOUT}
-
-
-@contextmanager
-def mapped(what: str) -> Iterator[None]:
-    """Raise this project's error for an OSError inside; `what` begins the message."""
-    try:
-        yield
-    except OSError as error:
-        raise translate(error, what) from error
 
 
 def translate(error: OSError, what: str) -> StoreError:
@@ -48,3 +39,6 @@ def translate(error: OSError, what: str) -> StoreError:
     if number in _TRANSIENT:
         return StoreUnavailable(f"{said}; try again")
     return StoreError(said)
+
+
+mapped: Final = mapping(translate, OSError)

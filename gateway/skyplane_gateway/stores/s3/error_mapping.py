@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from botocore.exceptions import (
@@ -38,6 +36,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.stores.error_rules import (
     Meaning,
     Refusal,
+    mapping,
     not_trusted,
     retry_after_s,
     unreachable,
@@ -162,15 +161,6 @@ def status_of(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-@contextmanager
-def mapped(what: str) -> Iterator[None]:
-    """Raise this project's error for what boto3 raises inside; `what` begins the message."""
-    try:
-        yield
-    except (ClientError, BotoCoreError) as error:
-        raise translate(error, what) from error
-
-
 def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
     """The leaf of the error tree for one of boto3's exceptions."""
     if isinstance(error, ClientError):
@@ -196,6 +186,9 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
     if isinstance(error, HTTPClientError | BotoConnectionError):
         return unreachable(what, error)
     return StoreError(f"{what}: {type(error).__name__}: {error}")
+
+
+mapped: Final = mapping(translate, ClientError, BotoCoreError)
 
 
 def _from_answer(error: ClientError, what: str) -> StoreError:
