@@ -463,10 +463,12 @@ Harness = LocalHarness | CloudFleetHarness | InstancesHarness
 _HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
 
 
-#: The one test of each cloud, and of ssh, that is in the short suite.
-_SHORT: Final[dict[str, str]] = {
-    **dict.fromkeys(cloud_harnesses.HARNESSES, "test_gateways_that_show_late_are_started_once"),
-    "ssh": "test_ensure_after_a_crash_gives_one_whole_fleet",
+#: What is in the short suite of whole fleets of clouds, by harness. Only a cloud throttles.
+_LATE: Final = "test_gateways_that_show_late_are_started_once"
+_SHORT: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(cloud_harnesses.HARNESSES, (_LATE,)),
+    "gcp": (_LATE, "test_a_throttled_api_delays_a_fleet_and_its_end"),
+    "ssh": ("test_ensure_after_a_crash_gives_one_whole_fleet",),
 }
 
 
@@ -483,7 +485,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if str(item.path) != ours or not isinstance(item, pytest.Function):
             continue
         name = str(item.callspec.params["harness"]) if hasattr(item, "callspec") else "memory"
-        if name not in ("local", "memory") and item.originalname != _SHORT.get(name):
+        if name not in ("local", "memory") and item.originalname not in _SHORT.get(name, ()):
             item.add_marker("long")
 
 
