@@ -79,7 +79,7 @@ from skyplane_orchestration.transfer.client_context import StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.transfer_key import transfer_key_of
+from skyplane_orchestration.transfer.job_run import transfer_key_of
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 JOB = replace(BARE_JOB, volume_gb=10.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -21,7 +22,6 @@ from skyplane_gateway.common.identifiers import gateway_uri, wire_fleet_id
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, ProbeReport, Topology
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
-from skyplane_gateway.control.pollers import Pollers
 from skyplane_gateway.lead.transfer import LeadTransfer
 from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
@@ -37,6 +37,38 @@ _LOG_TAIL_LIMIT: Final = 1 << 20
 
 #: Writes under way may take so long after a SIGTERM; clouds give 30 s in all.
 _FINISH_TIMEOUT_S: Final = 15.0
+
+
+#: An orchestrator polls every second; after so long without a poll it does not count.
+POLLER_TIMEOUT_S: Final = 5.0
+
+
+class Pollers:
+    """Sessions of orchestrators by transfer, each with the time of its last poll."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen_s: defaultdict[str, dict[str, float]] = defaultdict(dict)
+
+    def note(self, transfer: str, session: str) -> None:
+        """Record a poll; a caller without a name has an empty session."""
+        self._forget_silent(transfer)
+        if session:
+            self._seen_s[transfer][session] = self._clock.monotonic()
+
+    def forget(self, transfer: str, session: str) -> None:
+        """The session polls no more."""
+        self._seen_s[transfer].pop(session, None)
+
+    def count(self, transfer: str) -> int:
+        """How many orchestrators poll the transfer now."""
+        self._forget_silent(transfer)
+        return len(self._seen_s[transfer])
+
+    def _forget_silent(self, transfer: str) -> None:
+        since_s = self._clock.monotonic() - POLLER_TIMEOUT_S
+        seen_s = self._seen_s[transfer]
+        self._seen_s[transfer] = {one: at_s for one, at_s in seen_s.items() if at_s > since_s}
 
 
 class GatewayService:

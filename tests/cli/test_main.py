@@ -16,8 +16,7 @@ import pytest
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import BadInput, as_bad_input
-from skyplane_orchestration.cli.main import VERBS, _report, build_parser, main
-from skyplane_orchestration.cli.signals import SignalHandler
+from skyplane_orchestration.cli.main import VERBS, SignalHandler, _report, build_parser, main
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,

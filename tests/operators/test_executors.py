@@ -9,7 +9,7 @@ import pytest
 from tests.operators.conftest import FakeHook
 
 from skyplane_orchestration.operators import SkyplanePlanOperator
-from skyplane_orchestration.operators.executors import remote_executor
+from skyplane_orchestration.operators.plan import remote_executor
 
 ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
 

@@ -15,7 +15,7 @@ from skyplane_orchestration.operators import (
     SkyplaneTransferOperator,
     SkyplaneVerifyOperator,
 )
-from skyplane_orchestration.operators.map_label import label_of
+from skyplane_orchestration.operators.job import label_of
 
 ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
 

@@ -12,7 +12,7 @@ from tests.transfer import samples
 from skyplane_orchestration.lineage.facts import transfer_facts
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TryOutcome
-from skyplane_orchestration.operators.metrics import emit_metrics
+from skyplane_orchestration.operators.transfer import emit_metrics
 
 
 class Emitted:

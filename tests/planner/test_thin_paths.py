@@ -12,9 +12,9 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import build_problem, plan
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.formulation import cost_ceiling, policy_rows
+from skyplane_orchestration.planner.objectives import LEAST_SHARE, MOST_COST
 from skyplane_orchestration.planner.search.restricted import throughput_objective
 from skyplane_orchestration.planner.solve import solve_integers
-from skyplane_orchestration.planner.thin_paths import LEAST_SHARE, MOST_COST
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tests.transfer.samples import PRICED_PLAN, A, B, R
 
+from skyplane_orchestration.dagster.metadata import plan_image_markdown, plan_markdown
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, PlanPath
 from skyplane_orchestration.planner import plan_svg
-from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 #: Two thirds go by a relay.
 RELAYED = replace(

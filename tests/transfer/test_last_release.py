@@ -12,7 +12,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.storage.open import transfer_spec_of
-from skyplane_orchestration.transfer.transfer_key import transfer_key_of
+from skyplane_orchestration.transfer.job_run import transfer_key_of
 
 ENDS = (
     Location("s3://a/in/", "aws:us-east-1"),

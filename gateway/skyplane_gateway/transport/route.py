@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol.handshake import Side
@@ -13,9 +14,42 @@ from skyplane_gateway.protocol.messages import FrameHeader
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
 from skyplane_gateway.transport.log_throttle import LogThrottle
-from skyplane_gateway.transport.saturation import SAMPLE_S, WAITING_PARTS, SaturationMeter
 
 Address = tuple[str, int]
+
+
+#: Time between two samples while there is something to send, in seconds.
+SAMPLE_S: Final = 1.0
+#: Bytes wait for the network if they do in one of so many connections. Of 64 connections on a full
+#: line of 0.4 Gbit/s they did in 18 to 56, in 11 of 12 samples.
+WAITING_PARTS: Final = 8
+#: A longer time between two samples is of a route that stood still, and does not count.
+_LONGEST_S: Final = 5.0
+
+
+class SaturationMeter:
+    """Counts the times between samples in which bytes waited for the network.
+
+    The start, the tail and times in which a store is slow are left out so.
+
+    Attributes:
+        seconds: of the times that count.
+        sent_bytes: that went onto the network in these times.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.sent_bytes = 0
+        self._last_s = float("-inf")
+        self._last_bytes: int | None = None
+
+    def sample(self, now_s: float, on_network_bytes: int, *, waits: bool) -> None:
+        """The connections have sent so many bytes since they began; `waits`: more wait there."""
+        length_s, before = now_s - self._last_s, self._last_bytes
+        self._last_s, self._last_bytes = now_s, on_network_bytes if waits else None
+        if before is not None and waits and length_s <= _LONGEST_S and on_network_bytes > before:
+            self.seconds += length_s
+            self.sent_bytes += on_network_bytes - before
 
 
 @dataclass(slots=True)

@@ -6,12 +6,14 @@ import argparse
 import gc
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import skyplane_orchestration
 from skyplane_orchestration.cli.console import (
@@ -31,7 +33,6 @@ from skyplane_orchestration.cli.option_names_in_messages import with_option_name
 from skyplane_orchestration.cli.option_parser import Parser
 from skyplane_orchestration.cli.other_tools import advice_for_verb
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
-from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError, SkyplaneError
 from skyplane_orchestration.timing import timed
 
@@ -262,3 +263,39 @@ def _print_resume_command(handle: str, options: argparse.Namespace) -> None:
             f"the resume handle is not saved: {handle_directory()} cannot be written"
             f" ({error.strerror}); make it writable, or use --json, which prints the handle"
         )
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SignalHandler:
+    """Turns signals into KeyboardInterrupt in the main thread, while it is entered.
+
+    The first signal raises, and the teardown begins. The second prints that the teardown
+    still runs. The third raises again and ends the teardown.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 2:
+            sys.stderr.write(
+                "skyplane-orch: still cleaning up; interrupt once more to stop this: the"
+                " gateways then run until their lease ends\n"
+            )
+            return
+        raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            # nohup and shells without job control ignore signals on purpose.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration import planner
 from skyplane_orchestration.dagster.checks import COUNTS
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.model.result import EdgeOutcome, TransferResult
-from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 #: Plain values are of Dagster's own types for text and numbers.
 Metadata = Mapping[str, dg.MetadataValue[Any] | str | int | float]
@@ -128,3 +129,27 @@ def data_version_of(results: Sequence[TransferResult]) -> dg.DataVersion | None:
     if len(digests) == 1:
         return dg.DataVersion(digests[0])
     return dg.DataVersion(hashlib.sha256("\n".join(digests).encode()).hexdigest())
+
+
+#: Characters of the bar of the widest path.
+_BAR: Final = 16
+
+
+def plan_markdown(plan: TransferPlan) -> str:
+    """Rate, price and instances, then the paths with bars for their rates."""
+    most = max(path.flow_gbps for path in plan.paths)
+    paths = [
+        f"{path.flow_gbps:6.2f} Gbit/s {_bar(path.flow_gbps / most)} {' → '.join(path.regions)}"
+        for path in plan.paths
+    ]
+    return "\n".join([f"**{plan.in_words}**", "", "```text", *paths, "```"])
+
+
+def _bar(share: float) -> str:
+    return f"{'█' * max(1, round(_BAR * share)):<{_BAR}}"
+
+
+def plan_image_markdown(plan: TransferPlan) -> str:
+    """The picture of a plan, of a few kilobytes, as an image in Markdown."""
+    data = b64encode(planner.plan_svg(plan).encode()).decode()
+    return f"![plan from {plan.src} to {plan.dst}](data:image/svg+xml;base64,{data})"

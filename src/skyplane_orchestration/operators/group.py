@@ -13,7 +13,6 @@ from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.operators.arguments import Flag, accepted_by
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
-from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
 from skyplane_orchestration.operators.fleet_job import DEFAULT_DEFERRABLE
 from skyplane_orchestration.operators.job_arguments import ends_of
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
@@ -29,6 +28,20 @@ _TASKS: Final = {
     "teardown": "Ends the gateways for {ends}, also after a failure.",
     "finish": "Fails the run if the transfer has failed; does nothing else.",
 }
+
+
+class SkyplaneFinishOperator(BaseOperator):
+    """Succeeds after the transfer, since Airflow judges a run by its last tasks.
+
+    The scheduler sets its state without a worker, as for an `EmptyOperator`, whose module
+    differs between Airflow 2 and 3.
+    """
+
+    inherits_from_empty_operator = True
+
+    def execute(self, context: Any) -> None:
+        return None
+
 
 _OPERATORS: Final[Mapping[str, type[BaseOperator]]] = {
     "plan": SkyplanePlanOperator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.operators.arguments import takes
@@ -16,7 +16,26 @@ from skyplane_orchestration.operators.job_arguments import (
     known_part_of,
     urls_of,
 )
-from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
+
+#: The `map_index_template` of operators with two ends, where the user gives none.
+MAP_INDEX_TEMPLATE: Final = "{{ task.map_label }}"
+
+#: Characters of a URL. Airflow's table keeps 250 of a label.
+_MOST: Final = 40
+
+
+def label_of(source_url: str, destination_url: str) -> str:
+    """Both ends, with the middle of long URLs left out: the last folder tells tasks apart."""
+    return f"{_short(source_url)} to {_short(destination_url)}"
+
+
+def _short(url: str) -> str:
+    if len(url) <= _MOST:
+        return url
+    path = url.rpartition("://")[2]
+    parts = path.rstrip("/").split("/")
+    short = f"{parts[0]}/…/{parts[-1]}" if len(parts) > 2 else path
+    return short if len(short) <= _MOST else f"…{short[1 - _MOST :]}"
 
 
 class SkyplaneJobOperator(SkyplaneOperator):

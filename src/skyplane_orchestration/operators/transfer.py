@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -18,7 +19,6 @@ from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
 from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
-from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.task_documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import heading
 from skyplane_orchestration.transfer.task_log import RunLog, log_result
@@ -314,3 +314,52 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
         raise ConfigurationInvalid(
             f"poll_interval_s is {pause_s:g}; give a positive number of seconds"
         )
+
+
+PREFIX: Final = "skyplane.transfer"
+
+
+def emit_metrics(facts: Mapping[str, Any], dag_id: str, task_id: str) -> None:
+    """Emit counters, a timer and gauges about a transfer that has ended.
+
+    Counters and the timer are of this try, so that their sums are right after retries. Gauges are
+    of the whole transfer.
+
+    Args:
+        facts: see `lineage.facts.transfer_facts`.
+    """
+    # Imported here: a DAG file is parsed often, and emits nothing.
+    from airflow.providers.common.compat.sdk import Stats
+
+    own = facts["this_try"]
+    tags = {
+        "dag_id": dag_id,
+        "task_id": task_id,
+        "src": _region(facts["inputs"]),
+        "dst": _region(facts["outputs"]),
+        "state": facts["state"],
+    }
+    counters = {
+        "bytes": own["copied_bytes"],
+        "objects": own["copied"],
+        "failed_objects": facts["failed"],
+    }
+    gauges = {
+        "goodput_gbps": facts["goodput_gbps"],
+        "drift": facts["drift"],
+        "cost_usd": facts["planned_cost"]["total_usd"],
+        "planned_cost_usd": facts["estimated_usd"],
+    }
+    for name, count in counters.items():
+        Stats.incr(f"{PREFIX}.{name}", count, tags=tags)
+    Stats.timing(f"{PREFIX}.seconds", timedelta(seconds=own["seconds"]), tags=tags)
+    for name, value in gauges.items():
+        if value is not None:
+            Stats.gauge(f"{PREFIX}.{name}", value, tags=tags)
+
+
+def _region(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """The region of the first dataset, as the value of a tag."""
+    region: str = datasets[0]["region"]
+    # A colon ends the name of a StatsD metric, and its tags.
+    return region.replace(":", ".") or "unknown"

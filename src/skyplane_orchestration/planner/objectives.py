@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
-from skyplane_orchestration.errors import PlanInfeasible
+import numpy as np
+
+from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.job import (
     Deadline,
@@ -27,11 +30,18 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
 )
 from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
-from skyplane_orchestration.planner.fewest_instances import with_fewest_instances
-from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, is_within
+from skyplane_orchestration.planner.distance_to_bound import gap_of
+from skyplane_orchestration.planner.least_total_cost import (
+    BoundedCandidate,
+    candidate_from,
+    is_within,
+)
 from skyplane_orchestration.planner.object_limits import limited_by_objects
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
+from skyplane_orchestration.planner.search.totals import Bill, best_rate
+from skyplane_orchestration.planner.total_bounds import priced_at
+from skyplane_orchestration.planner.value_of_time import ROOM
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 #: The floor of the search for the cheapest price at any rate.
@@ -299,3 +309,75 @@ def _too_much(objective: Objective, confidence: float) -> str:
     else:
         what = f"{least_gbps(objective):g} Gbit/s"
     return f"no plan promises {what} with a confidence of {confidence:g}; this one is less certain"
+
+
+#: The least share of the rate that a path carries.
+LEAST_SHARE: Final = 0.01
+#: A thin path that is worth more than this share of the objective stays.
+MOST_COST: Final = 0.0035
+#: Share of that least flow that counts as rounding.
+_ROUNDING: Final = 1e-9
+
+
+def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Candidate) -> Candidate:
+    """The candidate, or the best one over the edges of its other paths if it has thin paths.
+
+    A candidate stays as it is if its floor needs the thin paths, or if they are worth their place.
+    """
+    paths, least = found.overlay.paths, found.gbps * LEAST_SHARE * (1 - _ROUNDING)
+    if all(flow >= least for flow in paths.values()):
+        return found
+    kept = {edge for path, flow in paths.items() if flow >= least for edge in pairwise(path)}
+    edges = search.problem.by_edge(search.problem.capacity_gbps)
+    narrow = search.problem.with_edges(np.array([edge in kept for edge in edges]))
+    try:
+        without = replace(search, problem=narrow).best(objective).candidate
+    except (PlanInfeasible, SolverFailed):
+        return found
+    value, best = objective_value(objective, without), objective_value(objective, found)
+    return found if gap_of(objective, value, best) > MOST_COST else without
+
+
+#: A transfer so long that no wait and no minimum counts.
+_ENDLESS_GBIT: Final = 1e12
+#: The program has real connections. Where whole ones do not reach its rate, a rate lower by this
+#: share is tried.
+_LOWER: Final = 5e-3
+
+
+def with_fewest_instances(request: PlanRequest, problem: PlanProblem, best: Candidate) -> Candidate:
+    """The plan with the fewest instances whose sum is within `ROOM` of the best one's.
+
+    It has the regions of the best one, or some of them.
+    """
+    time_usd_per_s = problem.time_usd_per_s
+    ceiling_usd = best.usd_with_time(time_usd_per_s) + ROOM * best.decided_usd(time_usd_per_s)
+    used = np.array([tag in best.overlay.instances for tag in problem.tags])
+    few = problem.with_regions(used | ~problem.relays)
+    try:
+        found = best_rate(few, _bill(request, problem, best, ceiling_usd), "fewest")
+    except SolverFailed:
+        return best
+    if found is None or found.instances.sum() >= sum(best.overlay.instances.values()):
+        return best
+    few = replace(few, quota=np.maximum(found.instances, 1.0))
+    for factor in (1.0, 1.0 - _LOWER):
+        rate = max(found.gbps * factor, few.goal_gbps)
+        at_rate = few.with_goal(rate, rate)
+        if request.volume_gb:
+            at_rate = priced_at(request, at_rate, rate, best.wait_s)
+        solved = cheapest(at_rate, exactly=True)
+        if solved is not None:
+            fewer = candidate_from(request, solved.solution)
+            if fewer.usd_with_time(time_usd_per_s) <= ceiling_usd:
+                return fewer
+    return best
+
+
+def _bill(request: PlanRequest, problem: PlanProblem, best: Candidate, ceiling_usd: float) -> Bill:
+    if best.cost.total_usd is None:
+        return Bill(_ENDLESS_GBIT, 0.0, usd_per_gb_to_usd_per_gbit(ceiling_usd))
+    waiting_usd = problem.time_usd_per_s * best.wait_s
+    most = request.usd_per_gbit(ceiling_usd - waiting_usd)
+    least_s = request.object_bound().seconds
+    return Bill(request.volume_gbit, best.wait_s, most, least_s=least_s)

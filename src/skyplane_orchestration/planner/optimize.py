@@ -139,9 +139,9 @@ def _plan_over_edges(
         is_total,
         least_gbps,
         objective_value,
+        remove_thin_paths,
     )
     from skyplane_orchestration.planner.problem import build_problem
-    from skyplane_orchestration.planner.thin_paths import remove_thin_paths
 
     started = time.perf_counter()
 

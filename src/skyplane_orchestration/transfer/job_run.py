@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
+from skyplane_gateway.common.job_options import JobOptions
+from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.selection.selector import Selection
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -16,6 +20,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
@@ -31,7 +36,6 @@ from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run_options import RunArguments, RunOptions
-from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 from skyplane_orchestration.transfer.transfer_run import TransferRun
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
@@ -289,3 +293,25 @@ def _planner(context: ClientContext, job: TransferJob | None) -> PlanAgain | Non
         )
 
     return plan_again
+
+
+#: Rules that are part of a transfer key even if they are the defaults.
+_ALWAYS_IN_KEY: Final = ("recursive", "include", "exclude", "conflict")
+
+
+def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
+    """The identity of a job within a run; the same for every retry."""
+    rule = {name: getattr(job, name) for name in _ALWAYS_IN_KEY}
+    if job.object_filter != ALL_OBJECTS:
+        rule["filter"] = encode(job.object_filter)
+    for one in fields(JobOptions):
+        value = getattr(job, one.name)
+        is_in_transfer_key = one.metadata.get("is_in_transfer_key", True)
+        # A newer option leaves the keys of jobs alone that do not use it.
+        if one.name not in rule and is_in_transfer_key and value != one.default:
+            rule[one.name] = value
+    if job.encrypt != "auto":
+        rule["encrypt"] = job.encrypt
+    given = ("content_type", "cache_control", "headers", "object_metadata")
+    rule |= {name: getattr(job, name) for name in given if getattr(job, name)}
+    return identity.transfer_key(job.source, job.destination, json.dumps(rule))

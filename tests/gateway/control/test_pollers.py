@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.control.pollers import POLLER_TIMEOUT_S, Pollers
+from skyplane_gateway.service import POLLER_TIMEOUT_S, Pollers
 
 KEY = "57" * 16
 

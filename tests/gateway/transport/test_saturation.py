@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.transport.lab import Gateway, connected_fleet, frame, on_jumping_loop
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.transport.saturation import SaturationMeter
+from skyplane_gateway.transport.route import SaturationMeter
 
 MIB = 1 << 20
 
