@@ -9,8 +9,7 @@ import pytest
 from tests.gateway.common.test_wording import calls_with_fields
 
 from skyplane_gateway.common.wording import FieldName, Text
-from skyplane_orchestration.cli.main import build_parser
-from skyplane_orchestration.cli.option_names_in_messages import with_option_names
+from skyplane_orchestration.cli.main import build_parser, with_option_names
 
 if TYPE_CHECKING:
     pass

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.job_from_options import job_from
-from skyplane_orchestration.cli.main import build_parser, main
-from skyplane_orchestration.cli.option_names_in_messages import with_option_names
+from skyplane_orchestration.cli.main import build_parser, main, with_option_names
 from skyplane_orchestration.cli.planner_options import limits_from, objective_from, policy_from
 from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.components import TransferModel

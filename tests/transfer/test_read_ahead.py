@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skyplane_orchestration.transfer.read_ahead import PAGE_ROWS, read_ahead
+from skyplane_orchestration.transfer.nothing_to_do import PAGE_ROWS, read_ahead
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,8 @@ class GatewayHandle(Document, what="a gateway"):
 
         It is the internal address if one network of a cloud has both.
         """
-        ends = (self, dialer)
-        if len({one.region.partition(":")[0] for one in ends}) == 1 and all(
-            INTERNAL_HOST in one.details for one in ends
-        ):
+        is_one_cloud = self.region.partition(":")[0] == dialer.region.partition(":")[0]
+        if is_one_cloud and INTERNAL_HOST in self.details and INTERNAL_HOST in dialer.details:
             return self.details[INTERNAL_HOST], self.data[1]
         return self.data
 

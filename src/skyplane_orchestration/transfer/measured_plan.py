@@ -29,7 +29,7 @@ _NOISE: Final = 0.05
 #: The share of a normal distribution that is above one standard deviation below its mean.
 _WITHIN_ONE: Final = 0.84
 #: The share of a ceiling that a plan leaves free, since noise changes how paths mix.
-_ROOM: Final = 0.01
+_ROOM: Final = 0.0075
 _RUNNING: Final = "the instances that run"
 #: A ceiling above every price.
 _ANY_USD_PER_GB: Final = 1000.0

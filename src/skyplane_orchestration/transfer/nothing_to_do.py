@@ -7,9 +7,13 @@ lead decides: after an error, beyond `MOST_KEYS`, or where the transfer has a jo
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import Final
+from itertools import islice
+from queue import Queue
+from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
@@ -38,7 +42,6 @@ from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.read_ahead import read_ahead
 from skyplane_orchestration.transfer.results import archived_warnings
 
 log = logging.getLogger(__name__)
@@ -186,3 +189,47 @@ def _rows(
         ask=ask,
         ends=partial(ends_of, source, destination),
     )
+
+
+T = TypeVar("T")
+
+#: Rows that are handed over at once, and how many such pages may wait for the caller.
+PAGE_ROWS: Final = 1000
+_PAGES_AHEAD: Final = 2
+
+
+def read_ahead(rows: Iterator[T]) -> Iterator[T]:
+    """The same rows, or the same error. Reads ahead only once the first page is used up."""
+    first = 0
+    for row in islice(rows, PAGE_ROWS):
+        first += 1
+        yield row
+    if first < PAGE_ROWS:
+        return
+    pages: Queue[list[T] | BaseException] = Queue(_PAGES_AHEAD)
+    is_over = threading.Event()
+
+    def fetch() -> None:
+        try:
+            while not is_over.is_set():
+                page = list(islice(rows, PAGE_ROWS))
+                pages.put(page)
+                if len(page) < PAGE_ROWS:
+                    return
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            pages.put(error)
+
+    # A daemon: the interpreter must be able to end while a store does not respond.
+    threading.Thread(target=copy_context().run, args=(fetch,), name="listing", daemon=True).start()
+    try:
+        while True:
+            page = pages.get()
+            if isinstance(page, BaseException):
+                raise page
+            yield from page
+            if len(page) < PAGE_ROWS:
+                return
+    finally:
+        is_over.set()
+        while not pages.empty():
+            pages.get_nowait()  # The thread may wait for room.

@@ -122,3 +122,13 @@ def test_a_boot_script_is_seen_as_soon_as_it_has_started(tmp_path: Path) -> None
         script.kill()
         script.wait()
         assert seen == [script.pid]
+
+
+def test_a_process_is_seen_while_it_becomes_another_program(tmp_path: Path) -> None:
+    """An instance that seemed to have ended was launched again, and its directory removed."""
+    (tmp_path / "boot.sh").write_text(f"exec /bin/sh {tmp_path}/boot.sh")
+    script = host_script._boot(tmp_path, subprocess.DEVNULL)
+    entry = Path(f"/proc/{script.pid}")
+    assert all(host_script.command_line(entry).endswith(b"/boot.sh\0") for _ in range(300))
+    script.kill()
+    script.wait()

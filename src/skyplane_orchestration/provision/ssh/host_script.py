@@ -50,6 +50,8 @@ _ENGINES: Final = {
 }
 _ENGINE_TIMEOUT_S: Final = 50.0
 _BROUGHT: Final = "localhost/skyplane-brought"
+#: How often a command line is read that is empty, once in a millisecond.
+_EXEC_LOOKS: Final = 100
 #: Of what a program says at its end, bytes.
 _LAST_WORDS: Final = 600
 
@@ -150,9 +152,23 @@ def _processes() -> dict[int, list[str]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                words = command_line(entry).split(b"\0")
                 found[int(entry.name)] = [os.fsdecode(word) for word in words]
     return found
+
+
+def command_line(entry: Path) -> bytes:
+    """Of a process, for which the kernel shows nothing while an `exec` is under way.
+
+    Raises OSError for one that is gone.
+    """
+    for _ in range(_EXEC_LOOKS):
+        words = (entry / "cmdline").read_bytes()
+        # A process that has ended, and a thread of the kernel, has no memory.
+        if words or (entry / "statm").read_bytes().startswith(b"0 "):
+            break
+        time.sleep(0.001)
+    return words
 
 
 def _is_of(directory: Path, words: list[str]) -> bool:
@@ -299,8 +315,7 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
 
 
 def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
-    """Start a boot script; the list of processes has it, which the kernel shows a moment later."""
-    script = subprocess.Popen(
+    return subprocess.Popen(
         ["/bin/sh", str(directory / _BOOT)],
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -308,9 +323,6 @@ def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
         cwd="/",
         start_new_session=True,
     )
-    while script.poll() is None and not Path(f"/proc/{script.pid}/cmdline").read_bytes():
-        time.sleep(0.001)
-    return script
 
 
 def _write_boot(directory: Path, request: Request, archive: bytes) -> None:
