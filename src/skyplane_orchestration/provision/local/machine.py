@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from skyplane_orchestration.provision.ssh.host_script import command_line
-
 _PROC: Final = Path("/proc")
 #: Limit for one scan on a machine that forks all the time.
 _MAX_LISTINGS: Final = 5
@@ -149,7 +147,7 @@ def _read(pid: int) -> GatewayProcess | None:
     """The gateway that a process runs; None for any other process."""
     entry = _PROC / str(pid)
     try:
-        raw, owner = command_line(entry), entry.stat().st_uid
+        raw, owner = (entry / "cmdline").read_bytes(), entry.stat().st_uid
     except OSError:
         return None  # The process has ended, or belongs to another user.
     after = dict(pairwise(os.fsdecode(word) for word in raw.split(b"\0")))
