@@ -51,7 +51,7 @@ _ENGINES: Final = {
 _ENGINE_TIMEOUT_S: Final = 50.0
 _BROUGHT: Final = "localhost/skyplane-brought"
 #: How often a command line is read that is empty, once in a millisecond.
-_EXEC_LOOKS: Final = 100
+_EXEC_LOOKS: Final = 1000
 #: Of what a program says at its end, bytes.
 _LAST_WORDS: Final = 600
 
