@@ -72,7 +72,7 @@ SOFT_RTT_ERROR, SOFT_RATE_ERROR = 0.15, 0.05
 #: The share of the weight of estimates that are too low; the rest is that of those too high.
 WEIGHT_OF_LOW = 0.4
 ROUNDS = 8
-#: What an instance sends to external addresses (Google's page on network bandwidth, November 2026).
+#: What an instance sends to external addresses (general knowledge, as in limits.csv).
 EXTERNAL_GBPS = {"gcp": 7.0}
 WITHIN_GOOGLE = "gcp>gcp"
 KM_PER_UNIT = 1000.0

@@ -110,7 +110,7 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Fleet
         if region_of_zone(zone) in regions
     ]
     is_used = any(disk.users for _, disk in found)
-    # Zone and name of those that are deleted with their instance.
+    # Google deletes these disks with their instances. Each has a zone and a name.
     ending = {
         (zone, disk.source.rpartition("/")[2])
         for zone, entry in (instances(api, filter_, regions) if is_used else ())

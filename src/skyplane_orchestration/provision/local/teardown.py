@@ -44,7 +44,7 @@ class Runner:
 
         Each poll calls `find`, so that forked processes are ended too.
 
-        Returns nodes and process ids of those that still run, for messages.
+        Returns words for messages: node and process id of each that still runs.
         """
         signalled: set[tuple[GatewayProcess, int]] = set()
         kill_at_s = self.clock.monotonic() + self.options.term_grace_s
