@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from tests.e2e.conftest import Home
 from tests.e2e.held_store import wait_for
+from tests.ports import free_port
 
 #: The scheduler takes a task for dead after this time without a heartbeat.
 _HEARTBEAT_TIMEOUT_S: Final = 5
@@ -210,8 +210,7 @@ def airflow_site(
     home = Home(directory / "home")
     for name in ("run", "config"):
         (home.directory / name).mkdir(parents=True, mode=0o700)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     environment = {
         **{name: value for name, value in home.environment.items() if "AIRFLOW" not in name},
         **_settings(directory / "airflow", dags, port),

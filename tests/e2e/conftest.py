@@ -27,6 +27,7 @@ from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_obj
 from tests.e2e.processes import processes_with
 from tests.faults import go_programs, http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
+from tests.ports import free_port
 from tests.transfer import samples
 
 from skyplane_orchestration.client import Client
@@ -117,7 +118,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def _serving(region: str, folder: Path) -> Iterator[S3Server]:
-    port = go_programs.free_port()
+    port = free_port()
     command = [sys.executable, moto_server.__file__, "-H", "127.0.0.1", "-p", str(port)]
     with go_programs.running(command, port, folder / "moto.log", {}):
         yield S3Server(f"http://127.0.0.1:{port}", region)

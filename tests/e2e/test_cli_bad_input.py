@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import free_port
 
 from skyplane_orchestration.cli.main import main
 
@@ -31,13 +31,11 @@ def places(
         here.fill("bad-input", "data/", {"one": b"1"})
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_bytes(b"x")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        closed_port = listener.getsockname()[1]
     yield {
         "bucket": "s3://bad-input",
         "here": here.endpoint,
         "tmp": str(tmp_path),
-        "closed": f"http://127.0.0.1:{closed_port}",
+        "closed": f"http://127.0.0.1:{free_port()}",
     }
     assert home.traces() == []
     assert here.digests("bad-input").keys() == {"data/one"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e_dagster.graphql import GraphQl
+from tests.ports import free_port
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -25,8 +25,7 @@ def dagster_dev(root: Path, definitions: Path, environment: Mapping[str, str]) -
         root: gets `dagster.log`.
         definitions: a file of the repository.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
     command += ["-f", str(definitions), "-d", str(REPOSITORY)]
     with (root / "dagster.log").open("wb") as log:

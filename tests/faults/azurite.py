@@ -19,6 +19,7 @@ from typing import Final
 
 from tests.faults import go_programs
 from tests.faults.go_programs import Unavailable
+from tests.ports import free_port
 
 __all__ = ["LACKS", "Server", "Unavailable", "program", "running"]
 
@@ -75,7 +76,7 @@ def running(root: Path) -> Iterator[Server]:
     Raises:
         Unavailable: there is none, or it does not come up.
     """
-    port = go_programs.free_port()
+    port = free_port()
     server = Server(f"http://127.0.0.1:{port}", "account", "c2VjcmV0LW9mLXRlc3Rz")
     command = [*program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]

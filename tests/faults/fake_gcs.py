@@ -14,6 +14,7 @@ from typing import Final
 import requests
 from tests.faults import go_programs
 from tests.faults.go_programs import Unavailable
+from tests.ports import free_port
 
 __all__ = ["LACKS", "Unavailable", "binary", "create_bucket", "running"]
 
@@ -47,7 +48,7 @@ def running(log_file: Path, *, logs_requests: bool = False) -> Iterator[str]:
     Raises:
         Unavailable: there is none, or it does not come up.
     """
-    port = go_programs.free_port()
+    port = free_port()
     command = [str(binary()), "-scheme", "http", "-backend", "memory"]
     command += ["-log-level", "info" if logs_requests else "warn"]
     # A public host without a port stands for all ports, also that of a proxy.

@@ -109,14 +109,6 @@ def make_once(target: Path, name: str, make: Callable[[], None], within_s: float
             raise Unavailable(f"{name} was not made: {failed.read_text()}") from error
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def running(
     command: Sequence[str],

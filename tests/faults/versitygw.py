@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.faults import go_programs
 from tests.faults.go_programs import Unavailable
+from tests.ports import free_port
 
 __all__ = ["LACKS", "Server", "Unavailable", "binary", "running"]
 
@@ -49,7 +50,7 @@ def running(root: Path, *options: str) -> Iterator[Server]:
         Unavailable: there is none, or it does not come up (its file system may lack extended
             attributes).
     """
-    port = go_programs.free_port()
+    port = free_port()
     address = f"127.0.0.1:{port}"
     access_key_id, secret_access_key = "versity-key", "versity-secret"
     identity = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from tests.clouds.gateways import IMAGE
 from tests.packaging.environments import (
     make_environment_with_extra,
 )
+from tests.ports import free_port
 
 from strict_clouds.gce import PROJECT
 
@@ -242,8 +242,7 @@ def test_plots_draws_frontiers(with_extra: WithExtra) -> None:
 
 @pytest.mark.long
 def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     sweep = ("sweep", "--provisioner", "ssh", "--hosts", "hosts.yaml")
     for extra in ("", "ssh"):
         installed = with_extra(extra)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 
@@ -110,7 +111,7 @@ def running() -> Iterator[Server]:
         for name in ("host_key", "user_key", "other_key"):
             make_key(folder / name)
         (folder / "authorized_keys").write_text((folder / "user_key.pub").read_text())
-        port = _free_port()
+        port = free_port(ADDRESSES[0])
         (folder / "sshd_config").write_text(
             _CONFIGURATION.format(port=port, folder=folder, first=ADDRESSES[0], second=ADDRESSES[1])
         )
@@ -163,12 +164,6 @@ def _interpreter(folder: Path) -> tuple[str, str]:
     program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{modules}" exec {public} "$@"\n')
     program.chmod(0o755)
     return str(program), modules
-
-
-def _free_port() -> int:
-    with socket.create_server((ADDRESSES[0], 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
+from tests.ports import free_port
 
 from skyplane_gateway.stores.azure import credentials as azure_credentials
 from skyplane_orchestration.cli.main import main
@@ -139,8 +139,7 @@ def test_a_provisioner_that_cannot_be_checked_hides_nothing(
 def test_hosts_that_do_not_answer_fail(
     run_json: RunJson, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     hosts = tmp_path / "hosts.yaml"
     hosts.write_text(f"aws:us-east-1: [{{address: 127.0.0.1, port: {port}, user: me}}]\n")
     choice = ("--provisioner", "ssh", "--hosts", str(hosts))

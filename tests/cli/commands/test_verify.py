@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import free_port
 
 from skyplane_orchestration.cli.main import main
 
@@ -59,8 +59,7 @@ def test_the_text_has_differences_and_counts(
 def test_a_store_that_does_not_respond_is_bad_input(
     places: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     nowhere = ["s3://b/x/", "--dst-endpoint", f"http://127.0.0.1:{port}"]
     assert main(["verify", "-r", places[0], *nowhere]) == 2
     assert "s3://b" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from skyplane_gateway.common.errors import (
     AddressTaken,
@@ -151,8 +152,7 @@ OK = answer(b'{"state": "running"}')
 
 
 def test_nothing_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     with client_for(port) as client, pytest.raises(GatewayUnreachable, match=str(port)) as caught:
         client.status()
     assert not caught.value.is_permanent

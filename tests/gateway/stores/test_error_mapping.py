@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import requests
 import urllib3
 from botocore.exceptions import ClientError, SSLError as BotoSslError
 from tests.gateway.stores.scripted import Reply, ScriptedServer
+from tests.ports import free_port
 
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
@@ -190,13 +190,11 @@ def test_retry_after_is_seconds_or_a_date(
 def test_an_endpoint_without_a_server_is_unavailable(kind: str) -> None:
     key = {"access_key_id": "a", "secret_access_key": "b", "account_key": "a2V5"}
     bucket = "acct/box" if kind == "azure" else "bkt"
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        spec = StoreSpec(kind, bucket, url, "us-east-1")
-        store = open_without_retries(spec, None if kind == "gcs" else Credentials(key))
-        with pytest.raises(errors.StoreUnavailable, match="cannot be reached") as caught:
-            store.head("k")
+    url = f"http://127.0.0.1:{free_port()}"
+    spec = StoreSpec(kind, bucket, url, "us-east-1")
+    store = open_without_retries(spec, None if kind == "gcs" else Credentials(key))
+    with pytest.raises(errors.StoreUnavailable, match="cannot be reached") as caught:
+        store.head("k")
     assert url in caught.value.message
     store.close()
 

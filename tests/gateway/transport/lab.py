@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
+from tests.ports import own_loopback_address
+
 from skyplane_gateway.common.errors import GatewayLost, Overloaded
 from skyplane_gateway.config import Route, Topology
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
@@ -25,7 +27,8 @@ from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.router import Router
 
 FLEET, TRANSFER = bytes(8), bytes(16)
-HOST = "127.0.0.1"
+#: Of this process alone: a killed gateway comes back on its port.
+HOST = own_loopback_address()
 
 #: Longest delay of a loopback connection, with a margin.
 _LOOPBACK_S = 0.001

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
+from tests.ports import free_port
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, prepared
 
@@ -66,8 +65,7 @@ def test_credentials_are_read_again_before_they_expire(harness: AwsHarness) -> N
 
 
 def test_nobody_at_the_endpoint_is_an_error_of_the_cloud(harness: AwsHarness) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     cloud = AwsCloud(AwsOptions(endpoint_url=f"http://127.0.0.1:{port}"), clock=harness.clock.clock)
     with pytest.raises(CloudUnavailable, match="check the network"):
         cloud.describe(FLEET.fleet_key, [REGION])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, a_request, prepared
 
@@ -75,8 +75,7 @@ def test_an_unknown_reference_is_named(harness: GcpHarness) -> None:
 
 
 def test_nobody_at_the_endpoint_is_an_error_of_the_cloud(harness: GcpHarness) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     options = GcpOptions(PROJECT, endpoint_url=f"http://127.0.0.1:{port}")
     with pytest.raises(CloudUnavailable, match="check the network"):
         GcpCloud(options, clock=harness.clock.clock).describe(FLEET.fleet_key, [REGION])

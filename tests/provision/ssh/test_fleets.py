@@ -63,5 +63,8 @@ def test_a_second_fleet_shares_the_hosts(hosts: Hosts) -> None:
         port for fleet in (first, second) for g in fleet.gateways for port in (g.control, g.data)
     ]
     assert len(set(ports)) == len(ports)
+    # A connection is given one above.
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert max(port for _, port in ports) < int(given[0])
     hosts.worker().destroy(other.key)
     assert hosts.ensure().gateways == first.gateways

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.ports import free_port
 from tests.provision.ssh_server import ADDRESSES
 
 from skyplane_gateway.common.clock import Clock
@@ -92,8 +93,7 @@ def test_a_login_with_another_key_is_refused(ssh: SshHarness, sshd: Server) -> N
 
 
 def test_a_host_that_does_not_answer_is_named(ssh: SshHarness) -> None:
-    with socket.create_server((ADDRESSES[0], 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port(ADDRESSES[0])
     refused(ssh, ProvisionFailed, "cannot be reached over ssh", port=port)
     with pytest.raises(CloudUnavailable, match=r"cannot be reached over ssh"):
         ssh.provisioner(**with_host(ssh, port=port)).describe("ab")
@@ -102,8 +102,7 @@ def test_a_host_that_does_not_answer_is_named(ssh: SshHarness) -> None:
 def test_a_lost_host_does_not_keep_the_others_alive(ssh: SshHarness) -> None:
     fleet = ensure(ssh)
     lost = [g for g in fleet.gateways if g.control[0] == ADDRESSES[0]]
-    with socket.create_server((ADDRESSES[0], 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port(ADDRESSES[0])
     provisioner = ssh.provisioner(**with_host(ssh, port=port))
     with pytest.raises(TeardownIncomplete, match=r"may still run.*their lease ends them"):
         provisioner.destroy(fleet.key)

@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import random
 import resource
 import secrets
 import shutil
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -49,6 +50,8 @@ _ENGINES: Final = {
     "docker": '{{.Label "skyplane:directory"}}',
 }
 _ENGINE_TIMEOUT_S: Final = 50.0
+#: Of gateways, where the host's entry names none.
+_FIRST_PORT: Final = 10_000
 _BROUGHT: Final = "localhost/skyplane-brought"
 #: How often a command line is read that is empty, once in a millisecond.
 _EXEC_LOOKS: Final = 1000
@@ -339,21 +342,23 @@ def _free_ports(root: Path, request: Request) -> list[int]:
     }
     count = 2 * int(request["processes"])
     first, last = request["port_range"]
+    ports: Sequence[int] = range(first, last + 1)
+    if not first:
+        # The kernel may give a port of its range to a connection before the gateway listens.
+        end = int(_read(Path("/proc/sys/net/ipv4/ip_local_port_range")).split()[0])
+        ports = range(_FIRST_PORT, end if end > 2 * _FIRST_PORT else 1 << 16)
+        ports = random.sample(ports, len(ports))
     found: list[int] = []
     with contextlib.ExitStack() as stack:
-        for port in range(first, last + 1) if first else [0] * (count + len(taken)):
-            if len(found) == count or port in taken:
+        for port in ports:
+            if len(found) == count:
+                break
+            if port in taken:
                 continue
             with contextlib.suppress(OSError):
-                probes = [socket.create_server((request["addresses"][0], port))]
-                stack.enter_context(probes[0])
-                port = probes[0].getsockname()[1]
-                if len(set(request["addresses"])) > 1:
-                    probes.append(
-                        stack.enter_context(socket.create_server((request["addresses"][1], port)))
-                    )
-                if port not in taken:
-                    found.append(port)
+                for address in dict.fromkeys(request["addresses"]):
+                    stack.enter_context(socket.create_server((address, port)))
+                found.append(port)
     if len(found) < count:
         where = f"of {first}-{last} " if first else ""
         raise OSError(98, f"{len(found)} ports {where}are free, and its gateways need {count}")
