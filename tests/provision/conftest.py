@@ -300,11 +300,11 @@ class SshHarness(LocalHarness):
         """A Python whose supervisor is the stand-in with these words."""
         path = self.stand_ins / "-".join(["stand-in", *words]).replace("/", ":")
         fake = f"{self.stand_ins}/fake_supervisor.py {' '.join(words)}"
-        path.write_text(
+        ssh_server.write_program(
+            path,
             '#!/bin/sh\nif [ "$1 $2" = "-m skyplane_gateway" ]; then shift 2; '
-            f'set -- -S {fake} "$@"; fi\nexec {self.interpreter} "$@"\n'
+            f'set -- -S {fake} "$@"; fi\nexec {self.interpreter} "$@"\n',
         )
-        path.chmod(0o755)
         return str(path)
 
     def provisioner(  # type: ignore[override]

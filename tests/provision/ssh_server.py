@@ -127,6 +127,15 @@ def running() -> Iterator[Server]:
         yield Server(folder, port, user, python, modules)
 
 
+def write_program(path: Path, text: str) -> None:
+    """A program is written once and appears whole, since a host may start it at any moment."""
+    if not path.is_file():
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(path)
+
+
 def make_key(path: Path) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
     subprocess.run(command, check=True)
@@ -161,8 +170,7 @@ def _interpreter(folder: Path) -> tuple[str, str]:
         raise Unavailable(f"no {version} here that other accounts may run")
     modules = str(Path(sys.prefix) / "lib" / version / "site-packages")
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{modules}" exec {public} "$@"\n')
-    program.chmod(0o755)
+    write_program(program, f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{modules}" exec {public} "$@"\n')
     return str(program), modules
 
 

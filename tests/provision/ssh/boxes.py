@@ -56,8 +56,7 @@ class Box:
         # Real engines of this machine are not to be found.
         search = f"PATH={self.state}/bin:{self.state}/tools STAND_IN_WORDS='{' '.join(words)}'"
         search += f" STAND_IN_HOST={address}"
-        path.write_text(f'#!/bin/sh\n{search} exec {self.interpreter} "$@"\n')
-        path.chmod(0o755)
+        ssh_server.write_program(path, f'#!/bin/sh\n{search} exec {self.interpreter} "$@"\n')
         return str(path)
 
     def facts(self, **changed: Any) -> None:
