@@ -21,7 +21,7 @@ SAMPLE = EdgeMeasurement(A, C, 2.0, 64, 1, 30.0, 7_500_000_000, NOW_S, "achieved
 
 
 def laid_over(*samples: EdgeMeasurement, remark: str = "") -> Grid:
-    return with_learned(load_grid(), lambda: (samples, remark), NOW_S)
+    return with_learned(load_grid(), lambda: (samples, {}, remark), NOW_S)
 
 
 def rate(*samples: EdgeMeasurement) -> float:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
+from skyplane_orchestration.grids.learned import with_learned
 from skyplane_orchestration.grids.loader import with_overrides
 from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.model.job import (
@@ -174,3 +175,60 @@ def test_the_direct_path_counts_its_volume() -> None:
 def test_a_grid_keeps_the_prices_of_its_first_job() -> None:
     tiered = priced_for(GRID, Policy(already_this_month_gb=60_000.0), 10.0)
     assert priced_for(tiered, ANY_REGION, 10.0).month == tiered.month
+
+
+# ---------------------------------------------------------------- by the deployment's own history
+
+
+def with_history(**sent_gb: float) -> Grid:
+    return with_learned(GRID, lambda: ((), sent_gb, ""), 0.0)
+
+
+HISTORY = with_history(aws=60_000.0, azure=20_000.0)
+
+
+def test_each_cloud_has_sent_what_its_history_says() -> None:
+    tiered = priced_for(HISTORY, ANY_REGION, 10.0)
+    paid = [
+        tiered.egress_price(src, dst)
+        for src, dst in (
+            (VIRGINIA, IOWA),
+            (VIRGINIA, "local:office"),
+            (EASTUS, IOWA),
+            (IOWA, VIRGINIA),
+        )
+    ]
+    assert paid == pytest.approx([usd_per_gib_to_usd_per_gb(x) for x in (0.07, 0.07, 0.083, 0.12)])
+    standard = priced_for(HISTORY, Policy(network_tier="standard"), 10.0)
+    assert standard.egress_price(EASTUS, IOWA) == pytest.approx(
+        priced_for(
+            GRID, Policy(network_tier="standard", already_this_month_gb=20_000.0), 10.0
+        ).egress_price(EASTUS, IOWA)
+    )
+
+
+@pytest.mark.parametrize("already_gb", [0.0, 15_000.0])
+def test_a_volume_that_is_given_replaces_the_history(already_gb: float) -> None:
+    given = Policy(already_this_month_gb=already_gb)
+    found = plan(HISTORY, VIRGINIA, IOWA, AT_3, volume_gb=500.0, limits=DIRECT, policy=given)
+    assert found.cost.egress_usd == by_hand(500.0, already_gb, AWS)
+    assert not [one for one in found.notes if "learned grid" in one]
+
+
+def test_the_plan_says_what_was_sent_before() -> None:
+    makers: tuple[Any, ...] = (plan, lambda grid, src, *rest, **given: multicast_plan(
+        grid, src, [rest[0]], *rest[1:], **given
+    ))  # fmt: skip
+    for made in makers:
+        found = made(HISTORY, VIRGINIA, IOWA, AT_3, volume_gb=500.0, limits=DIRECT)
+        assert found.cost.egress_usd == by_hand(500.0, 60_000.0, AWS)
+        assert "60,000 GB sent from aws this month, by the learned grid" in found.notes
+        inside = made(HISTORY, VIRGINIA, "aws:us-west-2", AT_3, volume_gb=500.0, limits=DIRECT)
+        nothing = made(HISTORY, IOWA, VIRGINIA, AT_3, volume_gb=500.0, limits=DIRECT)
+        assert not [one for one in (*inside.notes, *nothing.notes) if "this month" in one]
+
+
+def test_a_little_that_was_sent_is_said_too() -> None:
+    found = plan(with_history(aws=12.0), VIRGINIA, IOWA, AT_3, volume_gb=5.0, limits=DIRECT)
+    assert "12 GB sent from aws this month, by the learned grid" in found.notes
+    assert found.cost.egress_usd == by_hand(5.0, 0.0, AWS)

@@ -21,8 +21,10 @@ from skyplane_orchestration.storage import rate_samples
 from skyplane_orchestration.storage.rate_samples import (
     OLDEST_DAYS,
     read_samples,
+    read_sent_gb,
     require_learned_grid,
     write_samples,
+    write_sent,
 )
 
 DAY_S = 86400.0
@@ -111,9 +113,88 @@ def test_a_file_that_cannot_be_understood_hides_no_other(
 
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "samples").write_text("a file")
+    for name in ("samples", "sent"):
+        (tmp_path / name).write_text("a file")
     with pytest.raises(StoreError):
         write_samples(str(tmp_path), [SAMPLE], AMBIENT)
+    with pytest.raises(StoreError):
+        send(str(tmp_path), "1", 1.0)
+
+
+# ---------------------------------------------------------------- what was sent
+
+TO_GOOGLE, TO_AZURE = ("aws:us-east-1", "gcp:us-east4"), ("aws:eu-west-1", "azure:eastus")
+FROM_AZURE = ("azure:eastus", "gcp:us-east4")
+
+
+def send(
+    place: str,
+    epoch: str,
+    gb: float,
+    edge: tuple[str, str] = TO_GOOGLE,
+    now_unix_s: float = NOW_S,
+) -> None:
+    sent_bytes = {edge: int(gb * 1e9)}
+    write_sent(place, epoch, sent_bytes, AMBIENT, now_unix_s)
+
+
+def sent_gb(place: str, now_unix_s: float = NOW_S) -> dict[str, float]:
+    return read_sent_gb(place, AMBIENT, now_unix_s)
+
+
+def test_what_was_sent_is_summed_by_cloud(place: str) -> None:
+    assert sent_gb(place) == {}
+    write_sent(place, "0", {}, AMBIENT, NOW_S)
+    edges = {TO_GOOGLE: 2_000_000_000, TO_AZURE: 500_000_000, FROM_AZURE: 3_000_000_000}
+    write_sent(place, "1", edges, AMBIENT, NOW_S)
+    send(place, "2", 4.0)
+    assert sent_gb(place) == {"aws": 6.5, "azure": 3.0}
+    assert read(place) == [], "it is no rate"
+
+
+def test_an_epoch_that_two_processes_have_followed_counts_once(place: str) -> None:
+    for gb in (1.0, 5.0, 5.0, 3.0):
+        send(place, "1", gb)
+    assert sent_gb(place) == {"aws": 5.0}
+
+
+def test_senders_at_the_same_time_lose_nothing(place: str) -> None:
+    together = Barrier(4)
+
+    def write(first: int) -> None:
+        together.wait()
+        for number in range(first, 12, 4):
+            send(place, str(number), 2.0)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
+    assert sent_gb(place) == {"aws": 24.0}
+
+
+def test_a_month_counts_whole_and_alone_in_utc(tmp_path: Path) -> None:
+    place, moment = str(tmp_path), datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+    for number, at_unix_s in enumerate((moment - 1, moment, moment + 29 * DAY_S)):
+        send(place, str(number), 10.0**number, now_unix_s=at_unix_s)
+    assert sent_gb(place, moment - DAY_S) == {"aws": 1.0}
+    assert sent_gb(place) == {"aws": 110.0}
+    assert sent_gb(place, moment + 30 * DAY_S) == {}
+
+
+def test_all_files_of_a_month_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_samples, "MOST_FILES", 3)
+    for number in range(10):
+        send(str(tmp_path), str(number), 1.0)
+    assert sent_gb(str(tmp_path)) == {"aws": 10.0}
+
+
+def test_a_name_that_cannot_be_understood_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(str(tmp_path), "1", 1.0)
+    (tmp_path / "sent/2026-11/aws.much").write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert sent_gb(str(tmp_path)) == {"aws": 1.0}
+    assert "aws.much does not say what was sent" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.transfer.samples import JOB, PLAN, A, B, R, fleet_of, result
+from tests.transfer.samples import GB, JOB, PLAN, A, B, R, fleet_of, result, status
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import StoreUnavailable
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
-from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.fleet import Fleet, FleetInstance
+from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.plan import PlanEdge
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.rate_samples import read_samples
+from skyplane_orchestration.storage.rate_samples import read_samples, read_sent_gb
 from skyplane_orchestration.transfer import learning
-from skyplane_orchestration.transfer.learning import achieved_rates, learn, with_rates
+from skyplane_orchestration.transfer.budget import Budget
+from skyplane_orchestration.transfer.learning import (
+    achieved_rates,
+    internet_bytes,
+    learn,
+    record_sent,
+    with_rates,
+)
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 NOW_S = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
@@ -271,3 +278,101 @@ def test_rates_that_cannot_be_compared_have_no_drift(incomparable: dict[str, Any
     drifted = replace(LONG, goodput_gbps=0.1)
     assert drifted.has_drifted
     assert replace(drifted, **incomparable).drift is None
+
+
+# ---------------------------------------------------------------- what was sent
+
+#: Over A -> B and A -> R -> B, all between clouds; every region has a billed instance.
+BILLED = replace(
+    fleet("ab", "arb", edges=(PlanEdge(A, B, 1, 1, 1, 0.1), PlanEdge(A, R, 1, 1, 1, 0.1),
+                              PlanEdge(R, B, 1, 1, 1, 0.1))),
+    instances=tuple(FleetInstance(tag, tag, tag, 0.0, usd_per_hour=0.1) for tag in (A, R, B)),
+)  # fmt: skip
+DELIVERED = status(delivered_bytes={0: 2 * GB, 1: 3 * GB})
+
+
+def with_edges(**changes: Any) -> Fleet:
+    edges = tuple(replace(one, **changes) for one in BILLED.plan.edges)
+    return replace(BILLED, plan=replace(BILLED.plan, edges=edges))
+
+
+def test_every_hop_between_clouds_sends_to_the_internet() -> None:
+    sent = {(A, B): 2 * GB, (A, R): 3 * GB, (R, B): 3 * GB}
+    assert internet_bytes(BILLED, DELIVERED) == sent
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(replace(BILLED, instances=()), id="machines that nobody bills"),
+        pytest.param(with_edges(price="override"), id="agreed prices"),
+        pytest.param(with_edges(price="table"), id="a price table"),
+    ],
+)
+def test_edges_without_tiers_send_nothing(of: Fleet) -> None:
+    assert internet_bytes(of, DELIVERED) == {}
+
+
+def test_a_copy_inside_a_cloud_sends_nothing() -> None:
+    west = "aws:us-west-2"
+    inside = fleet_of(
+        "aw",
+        plan=replace(PLAN, edges=(PlanEdge(A, west, 1, 1, 1, 0.02),)),
+        regions={"a": A, "w": west},
+        instances=BILLED.instances,
+    )
+    assert internet_bytes(inside, DELIVERED) == {}
+
+
+def recorded(learned_grid: Path | None, *epochs: tuple[Fleet, dict[str, Any]]) -> list[str]:
+    """The warnings of a transfer that has ended after these statuses."""
+    clock = Clock(wall=lambda: NOW_S)
+    budget = Budget(None, clock)
+    for of, given in epochs:
+        budget.record(of, status(**given))
+    context = SimpleNamespace(
+        clock=clock,
+        learned_grid=None if learned_grid is None else str(learned_grid),
+        credentials=CredentialSources(),
+    )
+    monitor = SimpleNamespace(budget=budget, context=context, warnings=[])
+    record_sent(cast(Monitor, monitor))
+    return cast("list[str]", monitor.warnings)
+
+
+def sent_gb(place: Path) -> dict[str, float]:
+    return read_sent_gb(str(place), CredentialSources(), NOW_S)
+
+
+def test_the_next_plan_knows_what_a_failed_transfer_has_sent(tmp_path: Path) -> None:
+    failed = {"state": "failed", "error": {"code": "x"}, "delivered_bytes": {0: 60_000 * GB}}
+    assert recorded(tmp_path, (BILLED, failed)) == []
+    client = Client(learned_grid=tmp_path, clock=Clock(wall=lambda: NOW_S))
+    job = replace(JOB, source=replace(JOB.source, region=A), objective=MinimizeCost(1.0))
+    found = client.plan(replace(job, volume_gb=1.0), may_assume=True)
+    assert "60,000 GB sent from aws this month, by the learned grid" in found.notes
+
+
+def test_each_epoch_counts_once_and_each_fleet_from_one(tmp_path: Path) -> None:
+    first = (BILLED, {"delivered_bytes": {0: 1 * GB}})
+    second = (BILLED, {"epoch": 2, "delivered_bytes": {0: 2 * GB}})
+    recorded(tmp_path, first, second)
+    # Another process has followed the second one only, and a retry has another fleet.
+    recorded(tmp_path, second)
+    assert sent_gb(tmp_path) == {"aws": 3.0}
+    recorded(tmp_path, (replace(BILLED, hard_end_unix_s=9.0), {"delivered_bytes": {0: 1 * GB}}))
+    assert sent_gb(tmp_path) == {"aws": 4.0}
+
+
+def test_without_the_setting_nothing_is_written_of_what_was_sent() -> None:
+    assert recorded(None, (BILLED, {"delivered_bytes": {0: GB}})) == []
+
+
+def test_what_was_sent_and_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "sent").write_text("a file is in the way")
+    with caplog.at_level(logging.WARNING):
+        (warning,) = recorded(tmp_path, (BILLED, {"delivered_bytes": {0: GB}}))
+    assert warning.startswith("what this transfer has sent is not in the learned grid: ")
+    assert warning in caplog.text

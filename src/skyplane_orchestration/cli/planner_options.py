@@ -134,7 +134,7 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         type=float,
         metavar="GB",
         help="GB that the account has sent to the internet this month before the job; prices fall"
-        " with the volume of a month (default: 0)",
+        " with the volume of a month (default: what the learned grid says, else 0)",
     )
     add_fields(
         group,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources.abc import Traversable
@@ -23,7 +23,12 @@ from skyplane_orchestration.grids.grid import (
 )
 from skyplane_orchestration.grids.monthly_volume import NOTHING_SENT, MonthlyVolume
 from skyplane_orchestration.grids.price_overrides import PriceOverride
-from skyplane_orchestration.grids.price_rules import applied_rule, price_key, standard_tier_rule
+from skyplane_orchestration.grids.price_rules import (
+    applied_rule,
+    first_tier_gb,
+    price_key,
+    standard_tier_rule,
+)
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
 from skyplane_orchestration.grids.throughput_model import (
     modelled_rtt_ms,
@@ -76,21 +81,28 @@ def with_standard_tier(grid: Grid, tags: Collection[str]) -> EdgeValues:
 
     Only prices that come from rules change.
     """
-    edges, month = grid.edges(), grid.month or NOTHING_SENT
+    edges = grid.edges()
     price = edges.usd_per_gb.copy()
     leaves = _leaving_by_rule(grid, edges)
     for tag in tags:
         row = grid.index[tag]
-        rule = standard_tier_rule(grid.price_document, grid.regions[row], month)
+        region = grid.regions[row]
+        rule = standard_tier_rule(grid.price_document, region, grid.month_of(region.cloud))
         price[row, leaves[row]] = rule.usd_per_gb
     return read_only(replace(edges, usd_per_gb=price))
 
 
 def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> EdgeValues:
     """The values with tiered prices for a volume; only prices that come from rules change."""
-    edges = grid.edges()
+    edges, document = grid.edges(), grid.price_document
+    already_gb = month.already_gb
+    if already_gb is None:
+        already_gb = max(edges.sent_gb.values(), default=0.0)
+    if already_gb + month.volume_gb <= first_tier_gb(document):
+        return edges
     leaves = _leaving_by_rule(grid, edges)
-    tiered = prices_by_rule(grid.price_document, grid.regions, leaves, month)
+    month_of = replace(grid, month=month).month_of
+    tiered = prices_by_rule(document, grid.regions, leaves, month_of)
     return read_only(replace(edges, usd_per_gb=np.where(leaves, tiered, edges.usd_per_gb)))
 
 
@@ -208,15 +220,18 @@ def prices_by_rule(
     document: Mapping[str, Any],
     regions: Sequence[GridRegion],
     wanted: Mask,
-    month: MonthlyVolume = NOTHING_SENT,
+    month_of: Callable[[str], MonthlyVolume] = lambda _: NOTHING_SENT,
 ) -> Floats:
-    """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
+    """USD per GB of the wanted edges (V, V), nan elsewhere, by the volume of the cloud's month.
+
+    Raises as `applied_rule`.
+    """
     prices = np.full(wanted.shape, np.nan)
     known: dict[tuple[str, ...], float] = {}
     for row, column in np.argwhere(wanted).tolist():
         src, dst = regions[row], regions[column]
         key = price_key(document, src, dst)
         if key not in known:
-            known[key] = applied_rule(document, src, dst, month).usd_per_gb
+            known[key] = applied_rule(document, src, dst, month_of(src.cloud)).usd_per_gb
         prices[row, column] = known[key]
     return prices

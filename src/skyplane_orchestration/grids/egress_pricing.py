@@ -7,7 +7,7 @@ from functools import cache
 
 from skyplane_orchestration.grids.grid import EdgeValues, Grid
 from skyplane_orchestration.grids.monthly_volume import MonthlyVolume
-from skyplane_orchestration.grids.price_rules import first_tier_gb, offers_standard_tier
+from skyplane_orchestration.grids.price_rules import offers_standard_tier
 from skyplane_orchestration.model.job import NetworkTierRule, Policy
 
 
@@ -21,33 +21,25 @@ def priced_for(grid: Grid, policy: Policy, volume_gb: float | None) -> Grid:
 
 
 def for_month(grid: Grid, policy: Policy, month: MonthlyVolume) -> Grid:
-    """The grid with the prices of a month and of reading; a grid that has some keeps them."""
-    if grid.month is not None:
-        return grid
-    reading = replace(
-        grid,
-        source_storage_class=policy.source_storage_class,
-        key_requests=policy.key_requests,
-    )
-    return with_monthly_volume(reading, month)
-
-
-def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> Grid:
-    """The grid with the prices of a volume; a grid that has those of one keeps them.
+    """The grid with the prices of a month and of reading; a grid that has some keeps them.
 
     Only prices to the internet that come from the rules have tiers.
     """
     if grid.month is not None:
         return grid
-    if month.already_gb + month.volume_gb <= first_tier_gb(grid.price_document):
-        return replace(grid, month=month)
 
     def edges() -> EdgeValues:
         from skyplane_orchestration.grids import edge_values
 
         return edge_values.with_monthly_volume(grid, month)
 
-    return replace(grid, edges=cache(edges), month=month)
+    return replace(
+        grid,
+        edges=cache(edges),
+        month=month,
+        source_storage_class=policy.source_storage_class,
+        key_requests=policy.key_requests,
+    )
 
 
 def with_network_tier(grid: Grid, rule: NetworkTierRule) -> Grid:

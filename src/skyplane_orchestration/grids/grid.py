@@ -124,6 +124,7 @@ class EdgeValues:
         learned: True where the deployment has measured the rate itself, which is `measured` too;
             None if no learned rates were asked for.
         remark: what every plan says of learned rates, such as why they cannot be read.
+        sent_gb: cloud -> GB that the deployment has sent to the internet this month.
     """
 
     throughput_gbps: Floats
@@ -135,6 +136,7 @@ class EdgeValues:
     dates: ValueDates | None = None
     learned: Mask | None = None
     remark: str = ""
+    sent_gb: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,10 +329,17 @@ class Grid:
     def price_rule(self, src_tag: str, dst_tag: str) -> AppliedRule:
         """The rule of a way whose price comes from the rules. Raises GridInvalid."""
         src, dst = self.region(src_tag), self.region(dst_tag)
-        month = self.month or NOTHING_SENT
+        month = self.month_of(src.cloud)
         if src_tag in self.standard_tier and src.cloud != dst.cloud:
             return standard_tier_rule(self.price_document, src, month)
         return applied_rule(self.price_document, src, dst, month)
+
+    def month_of(self, cloud: str) -> MonthlyVolume:
+        """The volume that the prices of a cloud are for; without one, that of the next byte."""
+        month = self.month or NOTHING_SENT
+        if month.already_gb is not None:
+            return month
+        return replace(month, already_gb=self.edges().sent_gb.get(cloud, 0.0))
 
     def network_tier(self, src_tag: str, destinations: Iterable[str]) -> str:
         """The network tier of a region's instances, which send to these regions.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -18,11 +18,12 @@ from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 #: A sample counts half as much as one that is so much newer.
 HALF_LIFE_S: Final = 30 * 86400.0
 
-#: Samples, and a remark about them for every plan; empty for none.
-Found = tuple[Sequence[EdgeMeasurement], str]
+#: What transfers have left: samples, cloud -> GB sent to the internet this month, and a remark for
+#: every plan; empty for none.
+History = tuple[Sequence[EdgeMeasurement], Mapping[str, float], str]
 
 
-def with_learned(grid: Grid, samples: Callable[[], Found], now_unix_s: float) -> Grid:
+def with_learned(grid: Grid, history: Callable[[], History], now_unix_s: float) -> Grid:
     """The grid with learned rates in place of its own, where there are samples.
 
     The rate of an edge is the median of its samples, each as of one pair of instances with 64
@@ -31,19 +32,14 @@ def with_learned(grid: Grid, samples: Callable[[], Found], now_unix_s: float) ->
     is less with fewer connections. Edges of regions that the grid does not have are left out.
 
     Args:
-        samples: is called when a value by pair is first used.
+        history: is called when a value by pair is first used.
     """
 
-    def edges() -> EdgeValues:
-        found, remark = samples()
-        return _laid_over(grid, found, remark, now_unix_s)
-
-    return replace(grid, edges=cache(edges))
+    return replace(grid, edges=cache(lambda: _laid_over(grid, history(), now_unix_s)))
 
 
-def _laid_over(
-    grid: Grid, samples: Iterable[EdgeMeasurement], remark: str, now_unix_s: float
-) -> EdgeValues:
+def _laid_over(grid: Grid, history: History, now_unix_s: float) -> EdgeValues:
+    samples, sent_gb, remark = history
     edges = grid.edges()
     shape = edges.measured.shape
     caps = pair_caps(grid.regions, grid.types)
@@ -67,6 +63,7 @@ def _laid_over(
             dates=replace(dates, rate=days, samples=count),
             learned=learned,
             remark=remark,
+            sent_gb=sent_gb,
         )
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,11 +14,11 @@ class MonthlyVolume:
     """What one account sends to the internet in a month, in GB (1e9 bytes).
 
     Attributes:
-        already_gb: before the job.
+        already_gb: before the job; None: what the deployment's own history says, by cloud.
         volume_gb: by the job; 0 asks for the price of the next byte.
     """
 
-    already_gb: float = 0.0
+    already_gb: float | None = 0.0
     volume_gb: float = 0.0
 
 
@@ -43,21 +44,14 @@ def tier_shares(
     """
     count = max(1, min(len(prices), len(tier_upto)))
     ends = [float(end) for end in tier_upto[: count - 1]]
-    if amount <= 0:
-        at = bisect_right(ends, start)
-        return (TierShare(at + 1, float(prices[at]), 0.0),)
-    return tuple(_shares(prices, (*ends, float("inf")), start, start + amount))
-
-
-def _shares(
-    prices: Sequence[float], ends: Sequence[float], start: float, end: float
-) -> Iterator[TierShare]:
-    low = start
-    for number, (usd, upto) in enumerate(zip(prices, ends, strict=False), 1):
-        high = min(end, upto)
-        if high > low:
-            yield TierShare(number, float(usd), high - low)
-            low = high
+    first = bisect_right(ends, start)
+    shares, low = [], start
+    for at, upto in enumerate((*ends, math.inf)[first:], first):
+        high = max(low, min(start + amount, upto))
+        if high > low or at == first:
+            shares.append(TierShare(at + 1, float(prices[at]), high - low))
+        low = high
+    return tuple(shares)
 
 
 def average_usd(shares: Sequence[TierShare]) -> float:

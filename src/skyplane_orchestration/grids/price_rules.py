@@ -217,7 +217,7 @@ def _applied(
     usd, rule = billed.usd, billed.rule
     shares: tuple[TierShare, ...] = ()
     if billed.tiers:
-        start, amount = month.already_gb, month.volume_gb
+        start, amount = month.already_gb or 0.0, month.volume_gb
         if unit == "GiB":
             start, amount = gb_to_gib(start), gb_to_gib(amount)
         shares = tier_shares(billed.tiers, tier_upto_gib, start, amount)

@@ -69,9 +69,9 @@ def require_at_least(name: str, value: int | None, least: int, what: str = "") -
         raise ConfigurationInvalid(where + f" must be a whole number from {least}, not {value!r}")
 
 
-def require_not_negative(name: str, value: float) -> None:
+def require_not_negative(name: str, value: float | None) -> None:
     """Raise ConfigurationInvalid for a number below zero, or one that is infinite."""
-    if not 0 <= value < math.inf:
+    if value is not None and not 0 <= value < math.inf:
         where = Text(FieldName(name))
         raise ConfigurationInvalid(where + f" must be a number from zero, not {value!r}")
 
@@ -254,7 +254,8 @@ class Policy:
             `auto`, which is standard where it makes some way out of the region cheaper and none
             dearer. No tier changes a planned rate.
         already_this_month_gb: GB (1e9 bytes) that the account has sent to the internet this month
-            before the job, for prices that fall with the volume of a month.
+            before the job, for prices that fall with the volume of a month; None: what the learned
+            grid says, by cloud (docs/how-to/learned-grid.md), else 0.
         source_storage_class: of the objects, for its price of reading them, such as `STANDARD_IA`,
             `NEARLINE` or `Cool`; None for a class that is free to read.
         key_requests: the ends in S3 that ask AWS KMS for each object, because its key is there and
@@ -266,7 +267,7 @@ class Policy:
     max_job_usd: float | None = None
     on_no_capacity: NoCapacityRule = "replan"
     network_tier: NetworkTierRule = "premium"
-    already_this_month_gb: float = 0.0
+    already_this_month_gb: float | None = None
     source_storage_class: ReadStorageClass | None = None
     key_requests: KeyRequestsRule = "none"
 

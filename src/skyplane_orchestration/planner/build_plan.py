@@ -338,7 +338,7 @@ def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
 
 
 def notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
-    """A note for each price list whose tiers beyond the first one count, or were never read."""
+    """Notes on what was sent before, and on each price list whose tiers beyond the first count."""
     notes: dict[str, None] = {}
     for edge in overlay.flows:
         if grid.price_source[grid.index_of(edge[0]), grid.index_of(edge[1])] == FROM_RULES:
@@ -348,8 +348,14 @@ def notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
 
 def _in_tiers(grid: Grid, src: str, dst: str) -> Iterator[str]:
     """In words, how the volume of the month falls into the tiers of a price."""
-    month, rule = grid.month, grid.price_rule(src, dst)
-    if month is None or not rule.shares or rule.shares[-1].number == 1:
+    rule = grid.price_rule(src, dst)
+    if grid.month is None or not rule.shares:
+        return
+    cloud = grid.region(src).cloud
+    month = grid.month_of(cloud)
+    if grid.month.already_gb is None and month.already_gb:
+        yield f"{month.already_gb:,.0f} GB sent from {cloud} this month, by the learned grid"
+    if rule.shares[-1].number == 1:
         return
     parts = [f"tier {one.number} ${one.usd:g}" for one in rule.shares]
     if month.volume_gb:

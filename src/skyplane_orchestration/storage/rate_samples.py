@@ -1,4 +1,4 @@
-"""Samples of a deployment's rates: small files in a directory, or below a prefix of a bucket.
+"""Samples of a deployment's rates, and what it sends: small files in a directory or a bucket.
 
 Each write makes one file under a name of its own, and nobody changes or removes one. So writers at
 the same time lose nothing, and readers need no lock.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -31,6 +33,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import PARALLEL_READS, open_location
 from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.units import bytes_to_gb
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,9 @@ OLDEST_DAYS: Final = 180
 MOST_FILES: Final = 500
 _MOST_BYTES: Final = 1 << 20
 _FOLDER: Final = "samples/"
+#: Empty files, whose names have all that is summed, so that a listing is enough.
+_SENT: Final = "sent/%Y-%m/"
+_SENT_NAME: Final = re.compile(r"([a-z]+)\.[^.]+\.[a-z]+\.[^.]+\.[0-9a-f]{32}\.([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +135,51 @@ def _read(store: ObjectStore, key: str) -> Iterable[EdgeMeasurement]:
     except (ConfigurationInvalid, NotFound, ObjectTooLarge) as error:
         log.warning("rate samples in %s are left out: %s", key, error)
         return ()
+
+
+def write_sent(
+    target: str,
+    epoch: str,
+    sent_bytes: Mapping[tuple[str, str], int],
+    credentials: CredentialSources,
+    now_unix_s: float,
+) -> None:
+    """Write what one epoch of a transfer has sent to the internet, by edge: a file for each.
+
+    Args:
+        epoch: names it among those of all transfers; of several writes, the most bytes count.
+
+    Raises StoreError or InvalidLocation.
+    """
+    place, digest = learned_place(target), hashlib.sha256(epoch.encode()).hexdigest()[:32]
+    folder = f"{place.key}{datetime.fromtimestamp(now_unix_s, UTC):{_SENT}}"
+    with open_location(place, credentials) as store:
+        for edge, size_bytes in sent_bytes.items():
+            name = ".".join((*edge, digest, str(size_bytes))).replace(":", ".")
+            store.put(f"{folder}{name}", b"")
+
+
+def read_sent_gb(
+    target: str, credentials: CredentialSources, now_unix_s: float
+) -> dict[str, float]:
+    """Cloud -> GB (1e9 bytes) that was sent to the internet in the current month, in UTC.
+
+    A file whose name cannot be understood is left out, with a warning in the log.
+
+    Raises StoreError or InvalidLocation.
+    """
+    place = learned_place(target)
+    folder = f"{place.key}{datetime.fromtimestamp(now_unix_s, UTC):{_SENT}}"
+    most_bytes: dict[str, tuple[str, int]] = {}
+    with open_location(place, credentials) as store:
+        for one in store.list(folder):
+            name = one.key.removeprefix(folder)
+            if (found := _SENT_NAME.fullmatch(name)) is None:
+                log.warning("%s does not say what was sent, and is left out", one.key)
+                continue
+            which, size = name.rpartition(".")[0], int(found[2])
+            most_bytes[which] = max(most_bytes.get(which, ("", 0)), (found[1], size))
+    sent = Counter[str]()
+    for cloud, size_bytes in most_bytes.values():
+        sent[cloud] += size_bytes
+    return {cloud: bytes_to_gb(size_bytes) for cloud, size_bytes in sent.items()}

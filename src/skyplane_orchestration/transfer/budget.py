@@ -35,7 +35,7 @@ from skyplane_orchestration.transfer.instance_meter import InstanceMeter
 
 
 @dataclass(frozen=True, slots=True)
-class _Epoch:
+class Epoch:
     """The last status of an epoch, and the fleet that it ran on."""
 
     fleet: Fleet
@@ -44,14 +44,18 @@ class _Epoch:
 
 
 class Budget:
-    """The cost of one transfer over its epochs, against its limit (None: no limit)."""
+    """The cost of one transfer over its epochs, against its limit (None: no limit).
+
+    Attributes:
+        epochs: of this try, by number.
+    """
 
     def __init__(self, max_usd: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._max_usd = max_usd
         self._clock = clock
         self._began_unix_s = clock.wall()
         self._instances = InstanceMeter()
-        self._epochs: dict[int, _Epoch] = {}
+        self.epochs: dict[int, Epoch] = {}
         #: The totals of the epochs before this try.
         self._before = Totals()
         self._fleet: Fleet | None = None
@@ -61,7 +65,7 @@ class Budget:
 
     def record(self, fleet: Fleet, status: TransferStatus) -> None:
         """Take a lead's status; the time in which a fleet came up counts once."""
-        if status.epoch <= min(self._epochs, default=status.epoch):
+        if status.epoch <= min(self.epochs, default=status.epoch):
             # The first statuses of a lead may precede its reading of the journal.
             self._before = status.earlier
         if fleet is not self._fleet:
@@ -71,14 +75,14 @@ class Budget:
             self._probed = self._probed or fleet
         priced = fleet if fleet is self._probed else replace(fleet, probes=())
         cost = cost_of(priced, status, is_first=status.epoch == self._first_epoch)
-        self._epochs[status.epoch] = _Epoch(fleet, status, cost)
+        self.epochs[status.epoch] = Epoch(fleet, status, cost)
 
     @property
     def cost(self) -> CostOutcome:
         """The cost of all epochs of this try."""
         if self._fleet is None:
             return NO_COST
-        rows = [epoch.cost for epoch in self._epochs.values()]
+        rows = [epoch.cost for epoch in self.epochs.values()]
         cost = CostOutcome(
             egress_usd=sum(row.egress_usd for row in rows),
             instance_usd=self._own_instances_usd(),
@@ -88,13 +92,13 @@ class Budget:
         return with_other_items(cost, self._fleet.plan, self._own_bytes())
 
     def _own_bytes(self) -> int:
-        rows = [epoch.status for epoch in self._epochs.values()]
+        rows = [epoch.status for epoch in self.epochs.values()]
         return sum(row.copied_bytes - row.copied_earlier_bytes for row in rows)
 
     def _own_instances_usd(self) -> float:
         """Instances in this try: from its beginning, where an earlier try has paid before."""
         if self._fleet is None or not self._fleet.instances:
-            return sum(epoch.cost.instance_usd for epoch in self._epochs.values())
+            return sum(epoch.cost.instance_usd for epoch in self.epochs.values())
         paid_usd = self._instances.usd(self._began_unix_s) if self._before.seconds else 0.0
         return self._instances.usd(self._clock.wall()) - paid_usd
 
@@ -158,7 +162,7 @@ class Budget:
         )
 
     def _this_try(self) -> TryOutcome:
-        rows = [epoch.status for epoch in self._epochs.values()]
+        rows = [epoch.status for epoch in self.epochs.values()]
         size = self._own_bytes()
         seconds = sum(row.seconds for row in rows)
         return TryOutcome(
@@ -176,7 +180,7 @@ class Budget:
         """
         sent = Counter({(row.src, row.dst): row.size_bytes for row in self._before.sent})
         left: dict[tuple[str, str], EdgeOutcome] = {}
-        for epoch in self._epochs.values():
+        for epoch in self.epochs.values():
             status = epoch.status
             for edge in edge_outcomes(epoch.fleet, status.delivered_bytes, status.seconds):
                 sent[edge.src, edge.dst] += edge.sent_bytes

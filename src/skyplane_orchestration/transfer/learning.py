@@ -18,12 +18,20 @@ from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL, Fleet, instance_of
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.rate_samples import read_samples, write_samples
+from skyplane_orchestration.storage.rate_samples import (
+    read_samples,
+    read_sent_gb,
+    write_samples,
+    write_sent,
+)
+from skyplane_orchestration.transfer.actual_cost import edge_outcomes
 from skyplane_orchestration.units import gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
+    from skyplane_orchestration.grids.learned import History
     from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -144,21 +152,63 @@ def learn(
 def with_learned_rates(
     grid: Grid, target: str, credentials: CredentialSources, now_unix_s: float
 ) -> Grid:
-    """The grid with the rates of a learned grid, which is read when a rate is first used.
+    """The grid with what a learned grid has, which is read when a value by pair is first used.
 
     One that cannot be read changes nothing, and plans say so.
     """
     from skyplane_orchestration.grids.learned import with_learned
 
-    def samples() -> tuple[list[EdgeMeasurement], str]:
+    def history() -> History:
         try:
-            return read_samples(target, credentials, now_unix_s=now_unix_s), ""
+            sent_gb = read_sent_gb(target, credentials, now_unix_s)
+            return read_samples(target, credentials, now_unix_s=now_unix_s), sent_gb, ""
         except SkyplaneError as error:
             remark = f"planned without the learned grid, which cannot be read: {error.message}"
             log.warning("%s", remark)
-            return [], remark
+            return (), {}, remark
 
-    return with_learned(grid, samples, now_unix_s)
+    return with_learned(grid, history, now_unix_s)
+
+
+def internet_bytes(fleet: Fleet, status: TransferStatus) -> dict[tuple[str, str], int]:
+    """Payload of one epoch by edge, where its price falls with the volume of the month.
+
+    Those are the edges from billed instances to another cloud, at the prices of the rules.
+    """
+    from skyplane_orchestration.grids import FROM_RULES
+    from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
+
+    billed = {one.region for one in fleet.instances}
+    sent = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
+    return {
+        (edge.src, edge.dst): one.sent_bytes
+        for edge, one in zip(fleet.plan.edges, sent, strict=True)
+        if edge.price == FROM_RULES
+        and edge.src in billed
+        and cloud_of(edge.src) != cloud_of(edge.dst)
+        and one.sent_bytes
+    }
+
+
+def record_sent(monitor: Monitor) -> None:
+    """Write what an ended transfer has sent to the deployment's `learned_grid`, if it has one.
+
+    What fails is a warning of the transfer.
+    """
+    context = monitor.context
+    if context.learned_grid is None:
+        return
+    try:
+        for epoch in monitor.budget.epochs.values():
+            fleet, status, now_unix_s = epoch.fleet, epoch.status, context.clock.wall()
+            # A rebuilt fleet counts epochs from one again.
+            name = f"{status.transfer_key} {fleet.start_id} {status.epoch}"
+            sent = internet_bytes(fleet, status)
+            write_sent(context.learned_grid, name, sent, context.credentials, now_unix_s)
+    except SkyplaneError as error:
+        warning = f"what this transfer has sent is not in the learned grid: {error.message}"
+        log.warning("%s", warning)
+        monitor.warnings.append(warning)
 
 
 def with_rates(monitor: Monitor, result: TransferResult) -> TransferResult:

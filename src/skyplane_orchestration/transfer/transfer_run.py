@@ -24,7 +24,7 @@ from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.learning import with_rates
+from skyplane_orchestration.transfer.learning import record_sent, with_rates
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
@@ -156,6 +156,7 @@ class TransferRun:
             with timed("transfer: moving the objects"):
                 status = monitor.run()
             with timed("transfer: conclusion"):
+                record_sent(monitor)
                 result = with_rates(monitor, finalize(monitor, status, self._options.manifest))
         return require_success(result, status)
 

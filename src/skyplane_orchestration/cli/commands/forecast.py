@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.arguments import add_output
 from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.document_files import read_text
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -96,9 +97,7 @@ def _document(path: str) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationInvalid(f"cannot read {path}: {error}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+        return parsed(read_text(path, "file of jobs"), path, yaml.safe_load)
+    except yaml.YAMLError as error:
         line = " ".join(str(error).split())
         raise ConfigurationInvalid(f"{path} is not YAML: {line}") from error

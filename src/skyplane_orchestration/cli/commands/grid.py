@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -140,19 +139,17 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:
-    from skyplane_orchestration.grids import load_grid
+    from skyplane_orchestration.client import Client
     from skyplane_orchestration.grids.provenance import edge_facts, provenance_counts
-    from skyplane_orchestration.security.store_credentials import CredentialSources
-    from skyplane_orchestration.storage.rate_samples import require_learned_grid
-    from skyplane_orchestration.transfer.learning import with_learned_rates
 
     with as_bad_input():
         if options.src and not options.dst:
             raise ConfigurationInvalid("an edge has two ends: give both SRC and DST, or neither")
-        grid = load_grid(options.name, price_overrides=options.price_overrides)
-        if options.learned_grid is not None:
-            learned_grid = require_learned_grid(options.learned_grid)
-            grid = with_learned_rates(grid, learned_grid, CredentialSources(), time.time())
+        grid = Client(
+            grid=options.name,
+            price_overrides=options.price_overrides,
+            learned_grid=options.learned_grid,
+        ).grid
         if options.src:
             edge = edge_facts(grid, options.src, options.dst)
     if options.src:
