@@ -20,10 +20,12 @@ from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.plan import PlanEdge
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.rate_samples import read_samples, read_sent_gb
-from skyplane_orchestration.transfer import learning
+from skyplane_orchestration.transfer import learning, transfer_run
 from skyplane_orchestration.transfer.budget import Budget
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.learning import (
     achieved_rates,
     internet_bytes,
@@ -31,7 +33,9 @@ from skyplane_orchestration.transfer.learning import (
     record_sent,
     with_rates,
 )
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
+from skyplane_orchestration.transfer.transfer_run import TransferRun
 
 NOW_S = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
 GBIT = 125_000_000
@@ -362,6 +366,39 @@ def test_each_epoch_counts_once_and_each_fleet_from_one(tmp_path: Path) -> None:
     assert sent_gb(tmp_path) == {"aws": 3.0}
     recorded(tmp_path, (replace(BILLED, hard_end_unix_s=9.0), {"delivered_bytes": {0: 1 * GB}}))
     assert sent_gb(tmp_path) == {"aws": 4.0}
+
+
+def test_a_run_whose_conclusion_fails_has_still_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(wall=lambda: NOW_S)
+    context = SimpleNamespace(
+        clock=clock, learned_grid=str(tmp_path), credentials=CredentialSources(), fleets=None
+    )
+
+    class Followed(SimpleNamespace):
+        def __enter__(self) -> Followed:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def run(self) -> TransferStatus:
+            last = status("succeeded", delivered_bytes={0: GB})
+            self.budget.record(BILLED, last)
+            return last
+
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("the manifest cannot be written")
+
+    followed = Followed(budget=Budget(None, clock), context=context, warnings=[])
+    monkeypatch.setattr(transfer_run, "Monitor", lambda *_, **__: followed)
+    monkeypatch.setattr(transfer_run, "finalize", refuse)
+    request = TransferRequest("ab" * 16, JOB, CredentialSources())
+    unused = cast(Any, None)
+    run = TransferRun(request, BILLED, cast(Any, context), RunOptions(), unused, unused)
+    with pytest.raises(StoreUnavailable):
+        run.wait(SubmittedTransfer("ab" * 16, 1, "a", joined=False))
+    assert sent_gb(tmp_path) == {"aws": 1.0}
 
 
 def test_without_the_setting_nothing_is_written_of_what_was_sent() -> None:
