@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -7,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -184,3 +185,32 @@ def test_the_exit_collects_no_loaded_modules(tmp_path: Path) -> None:
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "True\n")
+
+
+#: Frees 16 MiB at a time, and prints the page faults of the last 20 times.
+_FRAMES: Final = """
+import resource, sys
+from skyplane_gateway.main import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+def frames():
+    return [bytearray(b"x") * (1 << 20) for _ in range(16)]
+for turn in range(25):
+    if turn == 5:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    frames()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def _faults(how: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", _FRAMES, how], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_frames_use_the_memory_of_earlier_frames() -> None:
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        pytest.skip("this C library is not glibc")
+    assert _faults("keep") < 1000 < _faults("default")

@@ -35,20 +35,20 @@ T = TypeVar("T")
 _SRC, _DST = "aws:us-east-1", "aws:eu-west-3"
 
 _PLAN = TransferPlan(
-    _SRC,
-    _DST,
-    {},
-    1.0,
-    None,
-    None,
-    0.0,
-    PlanCost(None, None, None, None, 0.0),
-    {_SRC: InstanceGroup("process", 1), _DST: InstanceGroup("process", 1)},
-    (),
-    (PlanPath((_SRC, _DST), 1.0),),
-    (),
-    SolverReport("optimal", 0.0, 0.0, 0.0),
-    GridReference("simulated", "2026-01-01", "measured"),
+    src=_SRC,
+    dst=_DST,
+    objective={},
+    throughput_gbps=1.0,
+    volume_gb=None,
+    transfer_s=None,
+    provision_s=0.0,
+    cost=PlanCost(None, None, None, None, 0.0),
+    instances={_SRC: InstanceGroup("process", 1), _DST: InstanceGroup("process", 1)},
+    edges=(),
+    paths=(PlanPath((_SRC, _DST), 1.0),),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+    grid=GridReference("simulated", "2026-01-01", "measured"),
 )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+import json
+import tempfile
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing, closing
+from dataclasses import replace
 from typing import Any, Final
 
 from skyplane_gateway.common.errors import NotFound, StoreError
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
-from skyplane_gateway.lead.publish_last import DeferredObjects
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
 from skyplane_gateway.protocol.limits import MAX_ENTRIES
@@ -31,6 +34,42 @@ _IN_FLIGHT: Final = 64
 #: first batch, and the source for the last.
 BATCH_OBJECTS: Final = MAX_ENTRIES
 BATCH_BYTES: Final = 4 << 20
+
+#: Deferred objects beyond this go to an unnamed temporary file: there may be any number of them.
+_IN_MEMORY_BYTES: Final = 1 << 20
+
+#: Deferred objects that are read before other tasks run.
+_STEP_ROWS: Final = 256
+
+
+class DeferredObjects:
+    """Objects that are copied last because they announce others, in the order of their additions.
+
+    The object that each replaces is not kept: the precondition is enough.
+    """
+
+    def __init__(self) -> None:
+        self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+
+    def add(self, row: Selection) -> None:
+        """Add an object; only before `rows` is called."""
+        document = encode(replace(row, destination=None))
+        self._rows.write(json.dumps(document).encode() + b"\n")
+
+    async def rows(self) -> AsyncGenerator[Selection, None]:
+        """All objects; lets other tasks run meanwhile."""
+        for number, row in enumerate(self._read()):
+            if number % _STEP_ROWS == 0:
+                await asyncio.sleep(0)
+            yield row
+
+    def _read(self) -> Iterator[Selection]:
+        self._rows.seek(0)
+        for line in self._rows:
+            yield decode(Selection, json.loads(line), "a deferred object")
+
+    def close(self) -> None:
+        self._rows.close()
 
 
 class Pipeline:

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from skyplane_gateway.common.schema import Document
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    SolverReport,
-)
+from skyplane_orchestration.model.plan import OverlayPlan
 
 MULTICAST_SCHEMA_VERSION = 1
 
@@ -58,39 +50,19 @@ class SeparateTransfers:
 
 @dataclass(frozen=True, slots=True)
 class MulticastPlan(
-    Document, what="a plan for several destinations", version=MULTICAST_SCHEMA_VERSION
+    OverlayPlan, what="a plan for several destinations", version=MULTICAST_SCHEMA_VERSION
 ):
     """The overlay that brings every byte from one source to several destinations.
 
     Attributes:
-        src, destinations: region tags.
-        objective: what was asked for, as plain data (the job's objective `to_dict()`).
-        throughput_gbps: planned rate at which each destination gets the data.
-        volume_gb: size of the source data, counted once; None when not given.
-        transfer_s: predicted seconds of moving, without provisioning; None without volume.
-        provision_s: predicted seconds until the gateways are up.
+        destinations: region tags.
         cost: per GB of source data that has reached all destinations.
-        instances: region tag -> instances there.
-        edges: what each edge carries; a byte counts once per edge.
-        binding: names of the limits that stop the plan from being better.
         separate: what one plan per destination would cost.
         notes: what a reader of the plan should know.
     """
 
-    src: str
     destinations: tuple[str, ...]
-    objective: Mapping[str, Any]
-    throughput_gbps: float
-    volume_gb: float | None
-    transfer_s: float | None
-    provision_s: float
-    cost: PlanCost
-    instances: Mapping[str, InstanceGroup]
-    edges: tuple[PlanEdge, ...]
     trees: tuple[PlanTree, ...]
-    binding: tuple[str, ...]
-    solver: SolverReport
-    grid: GridReference
     separate: SeparateTransfers
     notes: tuple[str, ...] = field(default=())
 
@@ -98,7 +70,3 @@ class MulticastPlan(
     def relays(self) -> tuple[str, ...]:
         """Regions that are neither source nor destination, in order of their names."""
         return tuple(sorted(set(self.instances) - {self.src, *self.destinations}))
-
-    @property
-    def instance_count(self) -> int:
-        return sum(group.count for group in self.instances.values())

@@ -157,36 +157,23 @@ class RefusedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION):
-    """The overlay that answers one job.
-
-    A transfer inside one region, or from and to a file on this machine, has no edges, one
-    path of one region and the instances of that region alone.
+class OverlayPlan(Document):
+    """What plans for one destination and for several have in common.
 
     Attributes:
-        src, dst: region tags.
+        src: region tag.
         objective: the job's objective, as plain data.
-        throughput_gbps: planned payload rate from source to sink.
-        expected_gbps: the rate that the grid expects of all connections of the plan; not below
-            the planned one. None within one region.
-        promised_gbps: the rate that at least the share `confidence` of transfers reaches.
-        volume_gb: volume to move; None when not given, 0 when there is nothing to copy.
+        throughput_gbps: planned payload rate from the source to each destination.
+        volume_gb: volume to move, counted once; None when not given, 0 when there is nothing to
+            copy.
         transfer_s: predicted seconds of moving, without provisioning; None without volume.
         provision_s: predicted seconds until the gateways are up.
         instances: region tag -> instances there.
+        edges: what each edge carries.
         binding: names of the limits that bind.
-        server_side_copy: the store itself copies large objects within its region; their bytes pass
-            through no gateway, and the rate and the instances are for the other objects.
-        notes: remarks for the reader, such as a price that was never verified.
-        objects: number of objects to move; None when not given.
-        refused: launches that clouds refused for earlier plans of this job, and that this plan
-            does without.
-        replaces: the `shape` of the first plan of this job, which was refused, or made before the
-            fleet had measured its edges; empty for that one.
     """
 
     src: str
-    dst: str
     objective: Mapping[str, Any]
     throughput_gbps: float
     volume_gb: float | None
@@ -195,10 +182,40 @@ class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION
     cost: PlanCost
     instances: Mapping[str, InstanceGroup]
     edges: tuple[PlanEdge, ...]
-    paths: tuple[PlanPath, ...]
     binding: tuple[str, ...]
     solver: SolverReport
     grid: GridReference
+
+    @property
+    def instance_count(self) -> int:
+        return sum(group.count for group in self.instances.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERSION):
+    """The overlay that answers one job.
+
+    A transfer inside one region, or from and to a file on this machine, has no edges, one
+    path of one region and the instances of that region alone.
+
+    Attributes:
+        dst: region tag.
+        paths: how the bytes go; their flows add up to the rate.
+        server_side_copy: the store itself copies large objects within its region; their bytes pass
+            through no gateway, and the rate and the instances are for the other objects.
+        notes: remarks for the reader, such as a price that was never verified.
+        objects: number of objects to move; None when not given.
+        refused: launches that clouds refused for earlier plans of this job, and that this plan
+            does without.
+        replaces: the `shape` of the first plan of this job, which was refused, or made before the
+            fleet had measured its edges; empty for that one.
+        expected_gbps: the rate that the grid expects of all connections of the plan; not below
+            the planned one. None within one region.
+        promised_gbps: the rate that at least the share `confidence` of transfers reaches.
+    """
+
+    dst: str
+    paths: tuple[PlanPath, ...]
     notes: tuple[str, ...] = field(default=())
     server_side_copy: bool = False
     objects: int | None = None
@@ -229,10 +246,6 @@ class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION
             f"{self.throughput_gbps:.2f} Gbit/s for {self.cost.usd_per_gb:.4f} USD per GB"
             f" on {', '.join(groups)}"
         )
-
-    @property
-    def instance_count(self) -> int:
-        return sum(group.count for group in self.instances.values())
 
     @property
     def needs_gateways(self) -> bool:

@@ -194,39 +194,15 @@ def assemble(
         objective: as plain data.
         egress_usd_per_gb: replaces the edges' prices, for a plan without edges.
     """
-    grid, rate, volume = request.grid, overlay.throughput_gbps, request.volume_gb
-    if egress_usd_per_gb is None:
-        egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
-    edges = plan_edges(grid, overlay)
-    wait_s = request.wait_s(overlay.instances)
-    transfer_s = request.transfer_s_of(overlay)
     expected, promised = None, None
     if overlay.flows:
         stores, confidence = request.store_gbps.values(), request.limits.confidence
-        expected, promised = expected_and_promised_gbps(grid, overlay, stores, confidence)
+        expected, promised = expected_and_promised_gbps(request.grid, overlay, stores, confidence)
     return TransferPlan(
-        src=request.src,
+        **overlay_fields(request, overlay, objective, binding, solver, egress_usd_per_gb),
         dst=request.dst,
-        objective=dict(objective),
-        throughput_gbps=rate,
-        volume_gb=volume,
-        transfer_s=transfer_s,
-        provision_s=wait_s,
-        cost=request.cost(egress_usd_per_gb, overlay, wait_s),
-        instances=instance_groups(grid, overlay),
-        edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
-        binding=binding,
-        solver=solver,
-        grid=grid_reference(grid, edges),
-        notes=(
-            *notes_on_objects(request, overlay),
-            *notes_on_prices(grid, overlay),
-            *notes_on_tiers(grid, overlay),
-            *notes_on_volume(grid, overlay),
-            *notes_on_learned_rates(grid, overlay.flows),
-            *_notes_on_quotas(request, overlay, binding),
-        ),
+        notes=(*notes_on(request, overlay), *_notes_on_quotas(request, overlay, binding)),
         objects=request.objects,
         expected_gbps=expected,
         promised_gbps=promised,
@@ -234,7 +210,48 @@ def assemble(
     )
 
 
-def notes_on_objects(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
+def overlay_fields(
+    request: PlanRequest,
+    overlay: Overlay,
+    objective: Mapping[str, Any],
+    binding: tuple[str, ...],
+    solver: SolverReport,
+    egress_usd_per_gb: float | None = None,
+) -> dict[str, Any]:
+    """The fields of `OverlayPlan`; see `assemble`."""
+    grid = request.grid
+    if egress_usd_per_gb is None:
+        egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
+    edges = tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
+    wait_s = request.wait_s(overlay.instances)
+    return {
+        "src": request.src,
+        "objective": dict(objective),
+        "throughput_gbps": overlay.throughput_gbps,
+        "volume_gb": request.volume_gb,
+        "transfer_s": request.transfer_s_of(overlay),
+        "provision_s": wait_s,
+        "cost": request.cost(egress_usd_per_gb, overlay, wait_s),
+        "instances": _instance_groups(grid, overlay),
+        "edges": edges,
+        "binding": binding,
+        "solver": solver,
+        "grid": _grid_reference(grid, edges),
+    }
+
+
+def notes_on(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
+    """What a reader should know of the objects, prices and rates of an overlay."""
+    return (
+        *_notes_on_objects(request, overlay),
+        *_notes_on_prices(request.grid, overlay),
+        *_notes_on_tiers(request.grid, overlay),
+        *_notes_on_volume(request.grid, overlay),
+        *_notes_on_learned_rates(request.grid, overlay.flows),
+    )
+
+
+def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
     """A note where the objects take longer than their bytes."""
     bound = request.object_bound(overlay)
     if request.share < 1:
@@ -260,7 +277,7 @@ def _notes_on_quotas(
                 )
 
 
-def instance_groups(grid: Grid, overlay: Overlay) -> dict[str, InstanceGroup]:
+def _instance_groups(grid: Grid, overlay: Overlay) -> dict[str, InstanceGroup]:
     """The instances of each region, with their type, price and network tier."""
     return {
         tag: InstanceGroup(
@@ -277,11 +294,6 @@ def _network_tier(grid: Grid, overlay: Overlay, tag: str) -> str:
     return grid.network_tier(tag, (head for tail, head in overlay.flows if tail == tag))
 
 
-def plan_edges(grid: Grid, overlay: Overlay) -> tuple[PlanEdge, ...]:
-    """The edges with their flows, capacities and prices, and the provenance of both."""
-    return tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
-
-
 def _plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
     place = grid.index_of(tail), grid.index_of(head)
     return PlanEdge(
@@ -296,7 +308,7 @@ def _plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
     )
 
 
-def grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
+def _grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
     """The grid, and the provenance of its figures over these edges."""
     return GridReference(
         name=grid.name,
@@ -311,7 +323,7 @@ def _one_or_mixed(kinds: Iterable[str], none: str) -> str:
     return MIXED if len(found) > 1 else next(iter(found), none)
 
 
-def notes_on_learned_rates(grid: Grid, edges: Collection[tuple[str, str]]) -> Iterator[str]:
+def _notes_on_learned_rates(grid: Grid, edges: Collection[tuple[str, str]]) -> Iterator[str]:
     """What a plan on these edges says of rates that the deployment has measured itself."""
     if not edges:
         return
@@ -326,7 +338,7 @@ def notes_on_learned_rates(grid: Grid, edges: Collection[tuple[str, str]]) -> It
         yield f"rates of {counted(len(days), 'edge')}: measured here, newest {max(days)}"
 
 
-def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+def _notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
     """A note that names regions that send by the standard tier, whose rate nobody has measured."""
     tags = [tag for tag in overlay.instances if _network_tier(grid, overlay, tag) == STANDARD]
     if not tags:
@@ -337,7 +349,7 @@ def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
     )
 
 
-def notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+def _notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
     """Notes on what was sent before, and on each price list whose tiers beyond the first count."""
     notes: dict[str, None] = {}
     for edge in overlay.flows:
@@ -369,7 +381,7 @@ def _in_tiers(grid: Grid, src: str, dst: str) -> Iterator[str]:
     )
 
 
-def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+def _notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
     """Notes on prices that are a neighbour's, or that were not read in a list."""
     assumed = sorted(
         {

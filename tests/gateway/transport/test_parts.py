@@ -12,8 +12,8 @@ from tests.gateway.transport.lab import on_jumping_loop
 from tests.manual_clock import ManualClock
 
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
+from skyplane_gateway.transport.link import set_options
 from skyplane_gateway.transport.log_throttle import LogThrottle
-from skyplane_gateway.transport.socket_options import set_options
 from skyplane_gateway.transport.write_timeout import WriteTimeout
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner.multicast.problem import build_multicast_problem
+from skyplane_orchestration.planner.multicast.optimize import build_multicast_problem
 from skyplane_orchestration.planner.multicast.relaxation import TreeObjective, TreePool, relax_trees
 
 S, A, B = "aws:s", "gcp:a", "gcp:b"

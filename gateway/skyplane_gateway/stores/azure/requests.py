@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from awscrt import checksums
 
-from skyplane_gateway.common.encoded_words import from_header, to_header
+from skyplane_gateway.common.encoded_words import from_header, to_header, without_codes
 from skyplane_gateway.common.mtime import dated, undated
 from skyplane_gateway.common.objects import (
     HEADERS,
@@ -19,7 +20,6 @@ from skyplane_gateway.common.objects import (
     Precondition,
     Tags,
 )
-from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
 from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.response_validation import NoAnswer, is_number, read_xml, require
@@ -27,6 +27,9 @@ from skyplane_gateway.stores.response_validation import NoAnswer, is_number, rea
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
 CRC32C_NAME: Final = "skyplane_crc32c"
 METADATA: Final = "x-ms-meta-"
+
+_PLAIN: Final = re.compile(r"[a-z0-9_]")
+_CODE_REST: Final = re.compile(r"[0-9a-f]{2}_")
 
 #: The tier of a blob that a copy has too, where the account's default is the usual one.
 _DEFAULT_TIER: Final = "Hot"
@@ -216,3 +219,29 @@ def modified_at(headers: Mapping[str, str]) -> float:
     if found is None:
         raise NoAnswer("has no last-modified that is a date")
     return found
+
+
+def to_azure(name: str) -> str:
+    """A name of metadata as Azure keeps it, a C# identifier; `from_azure` gives it in lower case.
+
+    A character that Azure does not allow, such as a hyphen, becomes its UTF-8 bytes in hexadecimal,
+    each between underscores: `with-dash` is `with_2d_dash`. So does a first digit, and an
+    underscore that would otherwise look like the begin of such a code.
+    """
+    written = ""
+    # From the end, since what follows an underscore decides whether it looks like a code.
+    for position, character in reversed(list(enumerate(name.lower()))):
+        is_plain = _PLAIN.fullmatch(character) is not None
+        is_first_digit = position == 0 and character.isdigit()
+        is_like_code = character == "_" and _CODE_REST.match(written) is not None
+        if is_plain and not is_first_digit and not is_like_code:
+            written = character + written
+        else:
+            written = "".join(f"_{byte:02x}_" for byte in character.encode()) + written
+    return written
+
+
+def from_azure(name: str) -> str:
+    """The name that `to_azure` was given; in lower case, as all stores give names."""
+    # Names of other programs may look like codes by chance.
+    return without_codes(name.lower())

@@ -10,21 +10,10 @@ import numpy as np
 
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree, SeparateTransfers
 from skyplane_orchestration.model.plan import SolverReport
-from skyplane_orchestration.planner.build_plan import (
-    PlanRequest,
-    grid_reference,
-    instance_groups,
-    notes_on_learned_rates,
-    notes_on_objects,
-    notes_on_prices,
-    notes_on_tiers,
-    notes_on_volume,
-    plan_edges,
-)
+from skyplane_orchestration.planner.build_plan import PlanRequest, notes_on, overlay_fields
 from skyplane_orchestration.planner.decode import with_fewest
 from skyplane_orchestration.planner.multicast.integer_program import TreeSolution
 from skyplane_orchestration.planner.overlay import Overlay, flows_over
-from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
@@ -73,33 +62,10 @@ def assemble_multicast(
     separate: SeparateTransfers,
 ) -> MulticastPlan:
     """The plan, with its prices and its provenance."""
-    grid, rate, volume = request.grid, overlay.throughput_gbps, request.volume_gb
-    egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
-    edges = plan_edges(grid, overlay)
-    wait_s = request.wait_s(overlay.instances)
-    transfer_s = request.transfer_s_of(overlay)
     return MulticastPlan(
-        src=request.src,
+        **overlay_fields(request, overlay, objective, binding, solver),
         destinations=request.destinations,
-        objective=dict(objective),
-        throughput_gbps=rate,
-        volume_gb=volume,
-        transfer_s=transfer_s,
-        provision_s=wait_s,
-        cost=request.cost(egress_usd_per_gb, overlay, wait_s),
-        instances=instance_groups(grid, overlay),
-        edges=edges,
         trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
-        binding=binding,
-        solver=solver,
-        grid=grid_reference(grid, edges),
         separate=separate,
-        notes=(
-            NOT_EXECUTED,
-            *notes_on_objects(request, overlay),
-            *notes_on_prices(grid, overlay),
-            *notes_on_tiers(grid, overlay),
-            *notes_on_learned_rates(grid, overlay.flows),
-            *notes_on_volume(grid, overlay),
-        ),
+        notes=(NOT_EXECUTED, *notes_on(request, overlay)),
     )

@@ -1,4 +1,15 @@
-"""`multicast_plan`: from an objective to a checked plan for several destinations."""
+"""`multicast_plan`: from an objective to a checked plan for several destinations.
+
+Relays copy bytes: an edge carries each byte at most once, for all destinations behind it. So the
+unit of flow is not a path but a distribution tree (an arborescence from the source that reaches
+every destination) with a rate x_T:
+
+    sum x_T = G        F_uv = sum of x_T over the trees with the edge uv
+
+(4b) and (4f) to (4j) hold for F as with one destination. A destination that forwards pays with its
+own egress, connections and instances. With one destination trees are paths, and the model is the
+paper's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid
@@ -30,7 +43,7 @@ from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
-from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
+from skyplane_orchestration.planner.infeasibility import binding_limits, no_route, rounded_down
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     provision_waits,
@@ -39,18 +52,17 @@ from skyplane_orchestration.planner.least_total_cost import (
 from skyplane_orchestration.planner.multicast.build_plan import assemble_multicast
 from skyplane_orchestration.planner.multicast.check import multicast_violations
 from skyplane_orchestration.planner.multicast.objectives import MulticastSearch
-from skyplane_orchestration.planner.multicast.problem import (
-    build_multicast_problem,
-    require_ends,
-)
 from skyplane_orchestration.planner.object_limits import limited_by_objects
 from skyplane_orchestration.planner.objectives import is_total, objective_value
 from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.value_of_time import counts_time
 
 logger = logging.getLogger(__name__)
+
+#: The search looks at every subset of the destinations, so their number is limited.
+MOST_DESTINATIONS = 8
 
 
 @ignores_proof_s
@@ -214,3 +226,53 @@ def _separate_transfers(
     total = sum(known)
     saving = total - found.usd_per_gb
     return SeparateTransfers(prices, total, saving, fits_quotas=fits)
+
+
+def build_multicast_problem(
+    grid: Grid,
+    src: str,
+    destinations: Sequence[str],
+    *,
+    goal_gbps: float,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
+) -> PlanProblem:
+    """The problem of one source and several destinations on one grid.
+
+    Its option v is the type of region v: regions that may have no instance are left out.
+
+    Raises as `require_ends`, and PlanInfeasible when the policy excludes an end or the quotas allow
+    no instance there.
+    """
+    require_ends(grid, src, destinations)
+    problem = build_problem(
+        grid,
+        src,
+        *destinations,
+        goal_gbps=goal_gbps,
+        limits=limits,
+        policy=policy,
+        has_choice=False,
+    )
+    has_option = np.bincount(problem.option_region, minlength=problem.region_count) > 0
+    if not has_option[list(problem.ends)].all():
+        raise no_route(grid, src, destinations)
+    return problem.with_regions(has_option)
+
+
+def require_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
+    """Raises UnknownRegion, and ConfigurationInvalid for bad destinations.
+
+    Destinations are bad if there are none or too many, or if they repeat or include the source.
+    """
+    for tag in (src, *destinations):
+        grid.index_of(tag)
+    if not 1 <= len(destinations) <= MOST_DESTINATIONS:
+        raise ConfigurationInvalid(
+            f"give 1 to {MOST_DESTINATIONS} destinations, not {len(destinations)}"
+        )
+    twice = [tag for tag in dict.fromkeys(destinations) if destinations.count(tag) > 1]
+    if twice:
+        raise ConfigurationInvalid(f"destination {', '.join(twice)} is given more than once")
+    if src in destinations:
+        raise ConfigurationInvalid(f"{src} is the source and cannot be a destination as well")

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import closing
 
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.lead.publish_last import DeferredObjects
+from skyplane_gateway.lead.pipeline import DeferredObjects
 from skyplane_gateway.selection.selector import Selection
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
+from skyplane_gateway.stores.azure.requests import from_azure, to_azure
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 
