@@ -73,8 +73,9 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
             "PlanPath",
             "RefusedLaunch",
         ),
-        *("MulticastPlan", "PlanTree", "SeparateTransfers", "SolverReport", "TransferPlan"),
-        *("NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle", "SweepReport"),
+        *("MulticastPlan", "OverlayPlan", "PlanTree", "SeparateTransfers", "SolverReport"),
+        *("TransferPlan", "NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle"),
+        "SweepReport",
         *(
             "JobOptions",
             "SweptFleet",

@@ -116,7 +116,15 @@ class GatewayService:
             is_led=lambda key: self.leads.is_running(key),
             clock=clock,
         )
-        self._renewer = self._make_renewer(clock)
+        self._renewer = LeaseRenewer(
+            self.lease,
+            lease_s=config.lease_s,
+            stall_deadline_s=config.stalled_after_s,
+            progress=self._progress,
+            others=self._others,
+            connect=self._client,
+            clock=clock,
+        )
         self.leads = LedTransfers(
             config,
             endpoints=self.endpoints,
@@ -142,17 +150,6 @@ class GatewayService:
             pending_limit=within_open_files(DATA_PORT_LIMIT),
             clock=clock,
             rng=rng,
-        )
-
-    def _make_renewer(self, clock: Clock) -> LeaseRenewer:
-        return LeaseRenewer(
-            self.lease,
-            lease_s=self.config.lease_s,
-            stall_deadline_s=self.config.stalled_after_s,
-            progress=self._progress,
-            others=self._others,
-            connect=self._client,
-            clock=clock,
         )
 
     # -- the data path

@@ -26,6 +26,7 @@ from skyplane_orchestration.planner import (
     multicast_plan,
     plan,
 )
+from skyplane_orchestration.planner.comparison import SERVICE
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ def test_every_view_of_a_job_has_the_same_prices() -> None:
     )
     ours = {way.name: way.egress_usd for way in compared.ways if way.plan}
     assert ours == dict.fromkeys(names, wanted)
-    (service,) = [way for way in compared.ways if way.quote and way.total_usd is not None][:1]
+    (service,) = [
+        way for way in compared.ways if way.kind == SERVICE and way.total_usd is not None
+    ][:1]
     assert service.egress_usd == wanted
     assert paid(frontier(GRID, VIRGINIA, IOWA, points=2, **common)[0]) == wanted
     tree = multicast_plan(GRID, VIRGINIA, [IOWA], AT_3, **common)

@@ -12,6 +12,7 @@ from skyplane_orchestration.grids.loader import with_overrides
 from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.model.job import Limits, MinimizeCost, NetworkTierRule, Policy
 from skyplane_orchestration.planner import compare, explain_plan, frontier, multicast_plan, plan
+from skyplane_orchestration.planner.comparison import SERVICE
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def test_services_are_compared_at_their_own_prices() -> None:
         compare(GRID, BELGIUM, VIRGINIA, AT_3, volume_gb=100.0, limits=DIRECT, policy=one)
         for one in (policy, Policy())
     )
-    services = [[way.to_dict() for way in one.ways if way.quote] for one in (ours, plain)]
+    services = [[way for way in one.ways if way.kind == SERVICE] for one in (ours, plain)]
     assert services[0] == services[1] != []
     assert ours.way("cheapest").egress_usd != plain.way("cheapest").egress_usd
 

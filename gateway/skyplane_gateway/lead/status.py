@@ -64,9 +64,6 @@ class StatusBuilder:
             )
         )
 
-    def _moving_bytes(self) -> int:
-        return self._progress.moving_bytes() + self._context.server_side.unfinished_bytes
-
     def document(
         self,
         state: TransferState,
@@ -79,6 +76,7 @@ class StatusBuilder:
         totals = self.totals(self.earlier)
         has_ended = self._ended_s is not None
         delivered = self._dispatcher.delivered_bytes()
+        moving_bytes = self._progress.moving_bytes() + self._context.server_side.unfinished_bytes
         return {
             "transfer_key": self._transfer_key,
             "epoch": self._epoch,
@@ -98,7 +96,7 @@ class StatusBuilder:
             "routes_down": {str(n): why for n, why in self._dispatcher.reasons_down().items()},
             "lost_sources": dict(self._context.delivery.routes.lost_sources),
             "lost_sinks": dict(self._context.sinks.lost),
-            "moving_bytes": 0 if has_ended else self._moving_bytes(),
+            "moving_bytes": 0 if has_ended else moving_bytes,
             "delivered_bytes": {str(number): count for number, count in delivered.items()},
             "error": error.to_dict() if error is not None else None,
             "failures": list(self._context.report.failures) if has_ended else [],

@@ -19,7 +19,7 @@ from skyplane_gateway.protocol.connection import Connection, Identity
 from skyplane_gateway.protocol.events import Established
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.reasons import GoodbyeReason
-from skyplane_gateway.transport.dialer import STABLE_S, Dial, Dialer
+from skyplane_gateway.transport.dialer import STABLE_S, Dialer
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkTraffic
 from skyplane_gateway.transport.log_throttle import LogThrottle
@@ -187,13 +187,9 @@ class RouteManager:
     def link_established(self, link: Link, event: Established) -> None:
         self._pending.remove(link)
         dial = self._dialer.pending.pop(link, None)
-        if dial is not None:
-            self._dialed(link, dial)
-        else:
+        if dial is None:
             self._accepted(link, event)
-
-    def _dialed(self, link: Link, dial: Dial) -> None:
-        if dial.hop.incarnation == dial.incarnation:
+        elif dial.hop.incarnation == dial.incarnation:
             self._join(dial.route, dial.hop, link)
         else:
             link.close(GoodbyeReason.ROUTE_LOST, "it was dialed for connections that are gone")

@@ -6,7 +6,7 @@ All use the same grid and the same limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from skyplane_orchestration.planner.baselines import baselines, default_objectiv
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.optimize import plan
-from skyplane_orchestration.planner.pricing.transfer_services import ServiceQuote, quote_services
+from skyplane_orchestration.planner.pricing.transfer_services import Evidence, quote_services
 from skyplane_orchestration.planner.single_region import is_single_region
 
 SCHEMA_VERSION: Final = 1
@@ -69,11 +69,12 @@ class Way:
         reason: why there is no such plan or service; empty if there is one.
         notes: what the row was asked for, and what it does not count.
         plan: the plan; None for a service.
-        quote: the quote of the service; None for a plan.
+        fee, served: see `ServiceQuote`; None for a plan.
     """
 
     name: str
     title: str
+    kind: str = PLAN
     throughput_gbps: float | None = None
     transfer_s: float | None = None
     egress_usd: float | None = None
@@ -87,17 +88,8 @@ class Way:
     reason: str = ""
     notes: tuple[str, ...] = ()
     plan: TransferPlan | None = None
-    quote: ServiceQuote | None = None
-
-    @property
-    def kind(self) -> str:
-        return PLAN if self.quote is None else SERVICE
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data; the sources of a service are under `fee` and `served`."""
-        document = {"kind": self.kind, **encode(self)}
-        quote = document.pop("quote") or {}
-        return {**document, "fee": quote.get("fee"), "served": quote.get("served")}
+    fee: Evidence | None = None
+    served: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +183,9 @@ def compare(
         ways += [_baseline(name, *one) for name, one in others.items()]
     # Services send by their own ways out, so the policy's tier does not change their prices.
     plain = priced_for(grid, replace(policy, network_tier="premium"), volume_gb)
-    quotes = quote_services(plain, src, dst, volume_gb, objects)
+    for quote in quote_services(plain, src, dst, volume_gb, objects):
+        facts = {one.name: getattr(quote, one.name) for one in fields(quote)}
+        ways.append(Way(name=facts.pop("service"), kind=SERVICE, **facts))
     return Comparison(
         src=src,
         dst=dst,
@@ -199,7 +193,7 @@ def compare(
         objects=objects,
         goal=goal,
         ceiling=ceiling,
-        ways=(*ways, *(_way_of_quote(quote) for quote in quotes)),
+        ways=tuple(ways),
     )
 
 
@@ -286,19 +280,3 @@ def _instance_usd(cost: PlanCost) -> float | None:
     if cost.instance_usd is None:
         return None
     return cost.instance_usd + (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
-
-
-def _way_of_quote(quote: ServiceQuote) -> Way:
-    return Way(
-        name=quote.service,
-        title=quote.title,
-        egress_usd=quote.egress_usd,
-        request_usd=quote.request_usd,
-        service_usd=quote.service_usd,
-        other_usd=quote.other_usd,
-        total_usd=quote.total_usd,
-        usd_per_gb=quote.usd_per_gb,
-        reason=quote.reason,
-        notes=quote.notes,
-        quote=quote,
-    )

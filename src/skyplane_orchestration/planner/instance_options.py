@@ -85,20 +85,18 @@ def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
         if kind.cloud == cloud
     }
     first = next((kind for kind in quotas if quotas[kind]), default)
-    no_worse = [kind for kind in quotas if _does_as_much(kind, first)]
+    no_worse = [
+        kind
+        for kind in quotas
+        if kind.egress_gbps >= first.egress_gbps
+        and kind.ingress_gbps >= first.ingress_gbps
+        and kind.connection_limit >= first.connection_limit
+    ]
     cheapest = min(
         (kind for kind in no_worse if quotas[kind] >= quotas[first]),
         key=lambda kind: kind.usd_per_hour,
     )
     return grid.priced(tag, cheapest)
-
-
-def _does_as_much(kind: InstanceType, other: InstanceType) -> bool:
-    return (
-        kind.egress_gbps >= other.egress_gbps
-        and kind.ingress_gbps >= other.ingress_gbps
-        and kind.connection_limit >= other.connection_limit
-    )
 
 
 def types_by_cloud(

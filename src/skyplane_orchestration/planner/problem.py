@@ -207,7 +207,12 @@ def build_problem(
     type, and PlanInfeasible when the policy excludes an end.
     """
     numbers = [grid.index_of(tag) for tag in (src, *destinations)]
-    _refuse_excluded_ends((src, *destinations), policy)
+    for tag in (src, *destinations):
+        if policy.excludes(tag):
+            raise PlanInfeasible(
+                f"the policy excludes {tag}, which is an end; a transfer cannot avoid its ends",
+                binding=(POLICY,),
+            )
     kept = [
         number
         for number, tag in enumerate(grid.tags)
@@ -322,16 +327,6 @@ def _undominated_options(
             priced = grid.priced(tags[number], kinds[kind])
             found.append((number, priced, int(quota[place, kind])))
     return sorted(found, key=lambda option: option[0])
-
-
-def _refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
-    """Raises PlanInfeasible when the policy excludes an end."""
-    for tag in ends:
-        if policy.excludes(tag):
-            raise PlanInfeasible(
-                f"the policy excludes {tag}, which is an end; a transfer cannot avoid its ends",
-                binding=(POLICY,),
-            )
 
 
 def undominated(

@@ -122,7 +122,13 @@ class CertificateAuthority:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
-        _load_from_memory(context, self.issue(own_uri, validity_s))
+        own = self.issue(own_uri, validity_s)
+        # The ssl module reads certificates from named files only. An anonymous file has a name
+        # under /proc, and a crash leaves no file.
+        with _anonymous_file() as file:
+            file.write(own.certificate_pem + own.private_key_pem)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
         return context
 
     def _builder(
@@ -142,15 +148,6 @@ class CertificateAuthority:
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False
             )
         )
-
-
-def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
-    # The ssl module reads certificates from named files only. An anonymous file has a name
-    # under /proc, and a crash leaves no file.
-    with _anonymous_file() as file:
-        file.write(own.certificate_pem + own.private_key_pem)
-        file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 def _anonymous_file() -> IO[str]:

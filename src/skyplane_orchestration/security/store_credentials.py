@@ -44,10 +44,6 @@ def purpose_of(location: Location) -> str:
     return f"the cloud {cloud}" if cloud else repr(location.url)
 
 
-def _from_profile(name: str, location: Location) -> Credentials | None:
-    return ambient_credentials(location.kind, name)
-
-
 def _from_environment(prefix: str, location: Location) -> Credentials | None:
     if location.kind == "gcs":
         return _gcs_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
@@ -101,7 +97,11 @@ class CredentialSources:
     def __init__(
         self, more: Mapping[str, Resolver] | None = None, *, is_ambient_allowed: bool = True
     ) -> None:
-        self._resolvers = {"profile": _from_profile, "env": _from_environment, **(more or {})}
+        self._resolvers: Mapping[str, Resolver] = {
+            "profile": lambda name, location: ambient_credentials(location.kind, name),
+            "env": _from_environment,
+            **(more or {}),
+        }
         self._is_ambient_allowed = is_ambient_allowed
 
     def resolve(self, location: Location) -> Credentials | None:

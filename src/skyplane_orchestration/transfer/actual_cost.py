@@ -142,7 +142,14 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
         probes_usd = probe_usd(fleet) if fleet.key in paid_usd else 0.0
         own, own_try = (
             with_other_items(
-                _own_cost(one.cost, before_usd, share, probes_usd), fleet.plan, one.copied_bytes
+                replace(
+                    one.cost,
+                    egress_usd=max(0.0, one.cost.egress_usd - probes_usd),
+                    instance_usd=max(0.0, one.cost.instance_usd - before_usd),
+                    request_usd=one.cost.request_usd * share,
+                ),
+                fleet.plan,
+                one.copied_bytes,
             )
             for one in (result, result.this_try)
         )
@@ -152,12 +159,3 @@ def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResu
         came_up_usd = usd_per_s(fleet.plan) * fleet.provision_s
         paid_usd[fleet.key] = result.cost.instance_usd if fleet.instances else came_up_usd
     return made
-
-
-def _own_cost(cost: CostOutcome, before_usd: float, share: float, probes_usd: float) -> CostOutcome:
-    return replace(
-        cost,
-        egress_usd=max(0.0, cost.egress_usd - probes_usd),
-        instance_usd=max(0.0, cost.instance_usd - before_usd),
-        request_usd=cost.request_usd * share,
-    )

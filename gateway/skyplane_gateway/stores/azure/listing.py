@@ -160,12 +160,12 @@ def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) 
 
 def _infos(page: Element, what: str) -> list[ObjectInfo]:
     with mapped(what):
-        return [_info(row) for row in page.iterfind("Blobs/Blob") if not _is_directory(row)]
-
-
-def _is_directory(row: Element) -> bool:
-    """Accounts with a hierarchical namespace list their directories beside the blobs."""
-    return row.findtext("Properties/ResourceType") == "directory"
+        return [
+            _info(row)
+            for row in page.iterfind("Blobs/Blob")
+            # Accounts with a hierarchical namespace list their directories beside the blobs.
+            if row.findtext("Properties/ResourceType") != "directory"
+        ]
 
 
 def _info(row: Element) -> ObjectInfo:
@@ -180,7 +180,8 @@ def _info(row: Element) -> ObjectInfo:
         "x-ms-immutability-policy-until-date": found.get("immutabilitypolicyuntildate", ""),
         "x-ms-legal-hold": found.get("legalhold", ""),
     }
-    attributes, size_bytes = attributes_of(_metadata_headers(row)), size_of(found)
+    metadata = {METADATA + one.tag.lower(): one.text or "" for one in row.iterfind("Metadata/*")}
+    attributes, size_bytes = attributes_of(metadata), size_of(found)
     return ObjectInfo(
         key=_name(row),
         size_bytes=size_bytes,
@@ -194,11 +195,6 @@ def _info(row: Element) -> ObjectInfo:
         made_of=recorded_source(attributes),
         is_folder=size_bytes == 0 and attributes.marks_folder,
     )
-
-
-def _metadata_headers(row: Element) -> dict[str, str]:
-    """The metadata of a row, as an answer to HEAD has it."""
-    return {METADATA + entry.tag.lower(): entry.text or "" for entry in row.iterfind("Metadata/*")}
 
 
 def _why_archived(found: Mapping[str, str]) -> str:

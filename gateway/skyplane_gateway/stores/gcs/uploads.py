@@ -168,7 +168,12 @@ class GcsUploads:
             return
         with suppress(NotFound):
             self._bucket.delete(_marker(upload_id), what)
-        self._remove_parts(upload_id, what)
+        with ThreadPoolExecutor(_REMOVALS) as pool:
+            gone = pool.map(
+                lambda row: self._bucket.remove(row["name"], row["generation"], what),
+                self._rows(upload_id, what),
+            )
+            list(gone)
 
     def open_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         what = self._bucket.doing("listing the open uploads of", prefix)
@@ -249,14 +254,6 @@ class GcsUploads:
         # Without its key, what is left after a kill would be found by no sweep.
         metadata = {_KEY: quote(key)}
         return joined(self._bucket, wanted, stored, pieces[0].storage_class, metadata, what)
-
-    def _remove_parts(self, upload_id: str, what: str) -> None:
-        with ThreadPoolExecutor(_REMOVALS) as pool:
-            gone = pool.map(
-                lambda row: self._bucket.remove(row["name"], row["generation"], what),
-                self._rows(upload_id, what),
-            )
-            list(gone)
 
 
 def _marker(upload_id: str) -> str:

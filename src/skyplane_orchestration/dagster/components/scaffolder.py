@@ -48,14 +48,11 @@ class SkyplaneTransferScaffolder(dg.Scaffolder[ScaffoldParams]):
         dg.scaffold_component(
             request, {"transfers": [{**transfer, "conflict": "replace-if-different"}]}
         )
-        root = _defs_folder(request.target_path)
+        # The folder `defs` of a project that the component is in; else the one beside it.
+        path = request.target_path
+        root = next((one for one in path.parents if one.name == "defs"), path.parent)
         if not _names_resource(request.project_root or root):
             (root / "skyplane.py").write_text(RESOURCE, encoding="utf-8")
-
-
-def _defs_folder(path: Path) -> Path:
-    """The folder `defs` of a project that a component is in; else the one beside it."""
-    return next((one for one in path.parents if one.name == "defs"), path.parent)
 
 
 def _names_resource(root: Path) -> bool:

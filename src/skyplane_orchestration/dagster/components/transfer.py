@@ -10,9 +10,8 @@ from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import ResolvedTranslationFn
 from pydantic import Field
 
-from skyplane_orchestration.dagster.components.rendered import Rendered, Whole
 from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransferScaffolder
-from skyplane_orchestration.dagster.components.transfer_model import TransferModel
+from skyplane_orchestration.dagster.components.transfer_model import Rendered, TransferModel, Whole
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.one_op import Event
 from skyplane_orchestration.dagster.partitions import require_manifests

@@ -27,7 +27,7 @@ from skyplane_orchestration.planner.multicast.steiner_trees import (
     cheapest_trees,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.shortest_paths import edge_matrix
+from skyplane_orchestration.planner.search.regions import edge_matrix
 
 #: Up to this many regions all trees are generated, and the solver proves the integer optimum.
 FEW_REGIONS = 6

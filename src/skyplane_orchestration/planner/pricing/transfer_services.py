@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
 from skyplane_orchestration.planner.pricing.other_items import fixed_usd
@@ -98,10 +97,6 @@ class ServiceQuote:
     notes: tuple[str, ...]
     fee: Evidence | None
     served: Evidence | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return encode(self)
 
 
 def quote_services(

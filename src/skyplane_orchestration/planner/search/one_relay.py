@@ -9,7 +9,7 @@ import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.shortest_paths import edge_matrix
+from skyplane_orchestration.planner.search.regions import edge_matrix
 
 #: Share of one instance that counts as rounding.
 _ROUNDING: Final = 1e-6

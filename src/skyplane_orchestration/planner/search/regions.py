@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse.csgraph import csgraph_from_dense, dijkstra
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import RowBlock, columns_of, inequality_row
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.shortest_paths import (
-    edge_matrix,
-    shortest_distances,
-)
 from skyplane_orchestration.planner.solution import Relaxation
 
 #: Relays in addition to those of the relaxation. Five sufficed on every problem tried.
@@ -103,3 +100,17 @@ def least_of(value: Floats, count: int) -> Mask:
     nearest = np.argsort(value, kind="stable")[:count]
     chosen[nearest[np.isfinite(value[nearest])]] = True
     return chosen
+
+
+def edge_matrix(problem: PlanProblem, value: Floats) -> Floats:
+    """(V, V) of an edge quantity (E,), infinite where there is no edge."""
+    matrix = np.full((problem.region_count, problem.region_count), np.inf)
+    matrix[problem.tail, problem.head] = value
+    return matrix
+
+
+def shortest_distances(lengths: Floats, start: int) -> Floats:
+    """(V,) the length of the shortest path from one region to each; lengths (V, V) >= 0."""
+    graph = csgraph_from_dense(lengths, null_value=np.inf)
+    distances: Floats = dijkstra(graph, indices=[start])[0]
+    return distances
