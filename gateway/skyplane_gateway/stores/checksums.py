@@ -8,12 +8,10 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from hashlib import md5
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from skyplane_gateway.common.errors import ChecksumMismatch
 from skyplane_gateway.common.objects import Body
-
-_STEP_BYTES: Final = 1 << 20
 
 
 def crc32c_of(data: Body) -> int:

@@ -1,9 +1,11 @@
-"""Locations and jobs made from the options of a command."""
+"""Locations and jobs made from the options of a command, and a check before gateways start."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.common.wording import FieldName, Text
@@ -80,3 +82,23 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
         "object_metadata": dict(options.object_metadata),
     }
     return TransferJob(**{**given, **more})
+
+
+def require_writable(job: TransferJob) -> None:
+    """Check that this user can write to a destination of files. Raises InvalidLocation."""
+    if job.destination.kind == "file":
+        # The command's gateways run on this machine as this user.
+        key = "/" + job.destination.key
+        is_folder = job.recursive or key.endswith("/")
+        _require_writable(Path(key) if is_folder else Path(key).parent)
+
+
+def _require_writable(target: Path) -> None:
+    """Check the directory, or the nearest existing one above it."""
+    directory = target
+    while not os.path.lexists(directory):
+        directory = directory.parent
+    if not directory.is_dir():
+        raise InvalidLocation(f"{target} cannot be written: {directory} is not a directory")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise InvalidLocation(f"{target} cannot be written: no write permission for {directory}")

@@ -56,8 +56,6 @@ _LEAST_GAIN: Final = 1e-4
 _NEAR_ABOVE: Final = 5e-3
 #: A pair of instances that costs less than this share of the bill does not matter.
 _NOTABLE: Final = 0.01
-#: A rate that is lower by this share is surely within the range of its bound.
-_ROUNDING: Final = 1e-9
 
 
 def overhead(

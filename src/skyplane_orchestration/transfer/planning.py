@@ -24,7 +24,7 @@ from skyplane_orchestration.model.location import Location, nearest_names
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
-from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.provision.parallel import answered
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side_eligibility import (

@@ -16,7 +16,7 @@ from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
-from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.provision.parallel import answered
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority
 

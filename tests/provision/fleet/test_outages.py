@@ -16,7 +16,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
-from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.provision.parallel import answered
 
 #: A second region of AWS.
 DOWN = "aws:me-south-1"

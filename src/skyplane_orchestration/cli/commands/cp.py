@@ -13,10 +13,9 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
-from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.job_from_options import job_from, require_writable
 from skyplane_orchestration.cli.option_parser import Parser, Subparsers, add_fields, add_flags
 from skyplane_orchestration.cli.progress import TransferProgress
-from skyplane_orchestration.cli.writable_destination import require_writable
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     ForeignHost,

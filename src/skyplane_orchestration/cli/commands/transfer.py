@@ -10,10 +10,9 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.job_from_options import job_from, require_writable
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.cli.progress import TransferProgress
-from skyplane_orchestration.cli.writable_destination import require_writable
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.transfer.progress_log import heading

@@ -47,7 +47,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     tail,
 )
 from skyplane_orchestration.provision.fleet.tags import KEY
-from skyplane_orchestration.provision.per_region_calls import each_region, in_regions
+from skyplane_orchestration.provision.parallel import each_region, in_regions
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
 

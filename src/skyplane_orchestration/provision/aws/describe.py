@@ -15,7 +15,7 @@ from skyplane_orchestration.provision.aws.firewall import NO_GROUP
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, region_tag
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
-from skyplane_orchestration.provision.per_region_calls import in_regions
+from skyplane_orchestration.provision.parallel import in_regions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (

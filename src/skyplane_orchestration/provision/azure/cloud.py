@@ -39,8 +39,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     tail,
 )
 from skyplane_orchestration.provision.fleet.tags import KEY
-from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.per_region_calls import in_regions
+from skyplane_orchestration.provision.parallel import in_parallel, in_regions
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
 

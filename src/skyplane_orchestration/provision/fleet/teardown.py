@@ -18,8 +18,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Machines,
 )
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
-from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.provision.parallel import answered, in_parallel
 
 log = logging.getLogger(__name__)
 
