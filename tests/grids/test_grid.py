@@ -44,9 +44,9 @@ def test_the_shipped_grid_limits_neither_buckets_nor_accounts() -> None:
 def test_samples_and_dates_of_a_table_are_kept(write_grid: WriteGrid) -> None:
     rows = "src,dst,gbps,samples,as_of\naws:us-east-1,gcp:us-east1,4,3,2026-02-03\n"
     grid = load_grid(write_grid({"throughput.csv": rows}))
-    assert grid.dates is not None
-    assert (grid.dates.samples[0, 1], grid.dates.rate[0, 1]) == (3, "2026-02-03")
-    assert (grid.dates.samples[1, 0], grid.dates.rate[1, 0]) == (0, "")
+    dates = grid.edges().dates
+    assert (dates.samples[0, 1], dates.rate[0, 1]) == (3, "2026-02-03")
+    assert (dates.samples[1, 0], dates.rate[1, 0]) == (0, "")
 
 
 def test_a_type_says_whose_row_it_is(write_grid: WriteGrid) -> None:

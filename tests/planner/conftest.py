@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
-from skyplane_orchestration.grids.grid import EdgeValues
+from skyplane_orchestration.grids.grid import EdgeValues, ValueDates
 
 GridOf = Callable[..., Grid]
 #: Twelve regions of the public measurement of January 2022, and problems with their optima.
@@ -45,6 +45,7 @@ def grid_of(
         for cloud in ("aws", "gcp", "azure", "local")
         if cloud not in {kind.cloud for kind in types}
     ]
+    none = np.full(shape, "", dtype="<U10")
     values = EdgeValues(
         throughput_gbps=gbps,
         measured=gbps > 0,
@@ -52,6 +53,8 @@ def grid_of(
         rtt_measured=np.zeros(shape, dtype=bool),
         usd_per_gb=price,
         price_source=np.full(shape, "table", dtype="<U8"),
+        dates=ValueDates(none, none, none, np.zeros(shape, dtype=np.int64)),
+        learned=np.zeros(shape, dtype=bool),
     )
     return Grid(
         name="small",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -58,8 +58,10 @@ def read_edges(
     throughput_gbps = _complete_rates(rate, regions, model, rtt_ms)
     price, source = _complete_prices(listed, regions, document)
     dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
-    found = EdgeValues(throughput_gbps, rate.known, rtt_ms, rtt.known, price, source, dates)
-    return read_only(found)
+    learned = np.zeros_like(rate.known)
+    return read_only(
+        EdgeValues(throughput_gbps, rate.known, rtt_ms, rtt.known, price, source, dates, learned)
+    )
 
 
 def with_agreed_prices(
@@ -119,14 +121,10 @@ def _matching(tags: Sequence[str], glob: str) -> Mask:
 
 def read_only(edges: EdgeValues) -> EdgeValues:
     """The same values, whose arrays nobody can change."""
-    arrays: list[Floats | Mask | Names | Ints] = [edges.throughput_gbps, edges.measured]
-    arrays += [edges.rtt_ms, edges.rtt_measured, edges.usd_per_gb, edges.price_source]
-    if edges.learned is not None:
-        arrays.append(edges.learned)
-    if edges.dates is not None:
-        arrays += [edges.dates.rate, edges.dates.rtt, edges.dates.price, edges.dates.samples]
-    for array in arrays:
-        array.setflags(write=False)
+    for values in (edges, edges.dates):
+        for one in fields(values):
+            if isinstance(array := getattr(values, one.name), np.ndarray):
+                array.setflags(write=False)
     return edges
 
 

@@ -120,9 +120,8 @@ class EdgeValues:
         rtt_ms, rtt_measured: the same for round trips (nan where unknown).
         usd_per_gb: egress price per 1e9 bytes.
         price_source: `table`, `rules` or `override` per edge.
-        dates: dates of single values; None if the tables have none.
-        learned: True where the deployment has measured the rate itself, which is `measured` too;
-            None if no learned rates were asked for.
+        dates: dates of single values.
+        learned: True where the deployment has measured the rate itself, which is `measured` too.
         remark: what every plan says of learned rates, such as why they cannot be read.
         sent_gb: cloud -> GB that the deployment has sent to the internet this month.
     """
@@ -133,8 +132,8 @@ class EdgeValues:
     rtt_measured: Mask
     usd_per_gb: Floats
     price_source: Names
-    dates: ValueDates | None = None
-    learned: Mask | None = None
+    dates: ValueDates
+    learned: Mask
     remark: str = ""
     sent_gb: Mapping[str, float] = field(default_factory=dict)
 
@@ -217,10 +216,6 @@ class Grid:
     @property
     def price_source(self) -> Names:
         return self.edges().price_source
-
-    @property
-    def dates(self) -> ValueDates | None:
-        return self.edges().dates
 
     def with_edges(self, **values: Any) -> Grid:
         """The same grid with other values by pair, named as in `EdgeValues`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.grids.edge_values import pair_caps, read_only
-from skyplane_orchestration.grids.grid import EdgeValues, Grid, ValueDates
+from skyplane_orchestration.grids.grid import EdgeValues, Grid
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 
 #: A sample counts half as much as one that is so much newer.
@@ -41,13 +41,10 @@ def with_learned(grid: Grid, history: Callable[[], History], now_unix_s: float) 
 def _laid_over(grid: Grid, history: History, now_unix_s: float) -> EdgeValues:
     samples, sent_gb, remark = history
     edges = grid.edges()
-    shape = edges.measured.shape
     caps = pair_caps(grid.regions, grid.types)
     rate, measured = edges.throughput_gbps.copy(), edges.measured.copy()
-    learned, count = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)
-    no_dates = np.full(shape, "", dtype="<U10")
-    dates = edges.dates or ValueDates(no_dates, no_dates, no_dates, count)
-    days, count = dates.rate.copy(), dates.samples.copy()
+    learned = np.zeros_like(measured)
+    days, count = edges.dates.rate.copy(), edges.dates.samples.copy()
     for place, found in _by_edge(grid, samples).items():
         rates = [_pair_gbps(one, float(caps[place])) for one in found]
         rate[place] = weighted_median(rates, [_weight(one, now_unix_s) for one in found])
@@ -60,7 +57,7 @@ def _laid_over(grid: Grid, history: History, now_unix_s: float) -> EdgeValues:
             edges,
             throughput_gbps=rate,
             measured=measured,
-            dates=replace(dates, rate=days, samples=count),
+            dates=replace(edges.dates, rate=days, samples=count),
             learned=learned,
             remark=remark,
             sent_gb=sent_gb,

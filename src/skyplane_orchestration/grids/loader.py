@@ -164,10 +164,7 @@ def _read_price_rules(directory: Traversable) -> Mapping[str, Any]:
     if not file.is_file():
         file = shipped_files() / PRICE_FILE
     load = partial(yaml.load, Loader=_YAML)
-    try:
-        loaded = parsed_text(read_text(file, PRICE_FILE), PRICE_FILE, load)
-    except yaml.YAMLError as error:
-        raise GridInvalid(f"{PRICE_FILE} is not YAML: {error}") from error
+    loaded = parsed_text(read_text(file, PRICE_FILE), PRICE_FILE, load)
     if not isinstance(loaded, dict) or not isinstance(loaded.get("clouds"), dict):
         raise GridInvalid(f"{PRICE_FILE} must be a mapping with `clouds`")
     return loaded

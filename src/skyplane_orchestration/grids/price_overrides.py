@@ -74,16 +74,10 @@ def read_overrides(file: str | Path | Traversable) -> tuple[PriceOverride, ...]:
             for row in rows_of(text, where.name, ("edge",), Findings())
         )
     if where.name.endswith((".yaml", ".yml")):
-        return overrides_of(_yaml_entries(text, where.name), where.name)
+        loaded = parsed_text(text, where.name, yaml.safe_load)
+        entries = loaded.get("overrides") if isinstance(loaded, dict) else loaded
+        return overrides_of(entries, where.name)
     raise GridInvalid(f"price overrides are a .csv, .yaml or .yml file, not {where.name!r}")
-
-
-def _yaml_entries(text: str, name: str) -> object:
-    try:
-        loaded = parsed_text(text, name, yaml.safe_load)
-    except yaml.YAMLError as error:
-        raise GridInvalid(f"{name} is not YAML: {error}") from error
-    return loaded.get("overrides") if isinstance(loaded, dict) else loaded
 
 
 def overrides_of(entries: object, name: str) -> tuple[PriceOverride, ...]:

@@ -26,9 +26,9 @@ from skyplane_orchestration.grids.price_rules import applied_rule
 def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
     """`learned`, `measured` or `modelled`, and the date of the measurements."""
     if grid.measured[place]:
-        learned = grid.edges().learned
-        kind = MEASURED if learned is None or not learned[place] else LEARNED
-        return kind, (str(grid.dates.rate[place]) if grid.dates else "") or grid.as_of
+        edges = grid.edges()
+        kind = LEARNED if edges.learned[place] else MEASURED
+        return kind, str(edges.dates.rate[place]) or grid.as_of
     pair = ">".join(grid.regions[end].cloud for end in place)
     curve = grid.model.get("curves", {}).get(pair, {})
     return MODELLED, str(curve.get("as_of") or grid.model.get("as_of", ""))
@@ -37,7 +37,7 @@ def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
 def rtt_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
     """`measured`, `modelled`, or `unknown` where a region has no coordinates; and the date."""
     if grid.rtt_measured[place]:
-        return MEASURED, (str(grid.dates.rtt[place]) if grid.dates else "") or grid.as_of
+        return MEASURED, str(grid.edges().dates.rtt[place]) or grid.as_of
     if np.isnan(grid.rtt_ms[place]):
         return UNKNOWN, ""
     return MODELLED, str(grid.model.get("as_of", ""))
@@ -52,7 +52,7 @@ def price_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
         return source, override.as_of if override else ""
     if source == FROM_RULES:
         return source, applied_rule(grid.price_document, src, dst).as_of
-    return source, (str(grid.dates.price[place]) if grid.dates else "") or grid.as_of
+    return source, str(grid.edges().dates.price[place]) or grid.as_of
 
 
 def provenance_counts(grid: Grid) -> list[dict[str, Any]]:
@@ -97,12 +97,11 @@ def edge_facts(grid: Grid, src_tag: str, dst_tag: str) -> dict[str, Any]:
 
 def _rate_facts(grid: Grid, place: tuple[int, int]) -> dict[str, Any]:
     provenance, as_of = rate_provenance(grid, place)
-    samples = int(grid.dates.samples[place]) if grid.dates else 0
     return {
         "gbps": float(grid.throughput_gbps[place]),
         "provenance": provenance,
         "as_of": as_of,
-        "samples": samples or None,
+        "samples": int(grid.edges().dates.samples[place]) or None,
     }
 
 

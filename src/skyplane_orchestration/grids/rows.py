@@ -16,6 +16,8 @@ from datetime import date
 from importlib.resources.abc import Traversable
 from typing import Any
 
+import yaml
+
 from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid, InvalidLocation
 from skyplane_orchestration.model.location import parse_region_tag
@@ -126,11 +128,13 @@ def is_day(text: str) -> bool:
 
 
 def parsed_text(text: str, name: str, load: Callable[[str], Any] = json.loads) -> Any:
-    """As `skyplane_gateway.common.schema.parsed`; raises GridInvalid."""
+    """As `skyplane_gateway.common.schema.parsed`; raises GridInvalid, for a YAML error too."""
     try:
         return parsed(text, name, load)
     except ConfigurationInvalid as error:
         raise GridInvalid(error.message) from error
+    except yaml.YAMLError as error:
+        raise GridInvalid(f"{name} is not YAML: {error}") from error
 
 
 def read_text(file: Traversable, name: str) -> str:

@@ -330,8 +330,6 @@ def _notes_on_learned_rates(grid: Grid, edges: Collection[tuple[str, str]]) -> I
     values = grid.edges()
     if values.remark:
         yield values.remark
-    if values.learned is None or values.dates is None:
-        return
     places = [(grid.index_of(tail), grid.index_of(head)) for tail, head in edges]
     days = [str(values.dates.rate[place]) for place in places if values.learned[place]]
     if days:

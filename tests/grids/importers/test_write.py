@@ -69,8 +69,7 @@ def test_iperf3_results_date_the_grid(tmp_path: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(document))
     grid = import_grid(folder, tmp_path / "out").grid
     assert grid.as_of == "2026-03-05"
-    assert grid.dates is not None
-    assert set(np.unique(grid.dates.rate)) == {"", "2026-03-04", "2026-03-05"}
+    assert set(np.unique(grid.edges().dates.rate)) == {"", "2026-03-04", "2026-03-05"}
     assert any("unknown number of connections" in note for note in grid.notes)
 
 
