@@ -17,7 +17,7 @@ from skyplane_orchestration.errors import (
     UnknownRegion,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import is_url_or_path, nearest_names, parse_region_tag
+from skyplane_orchestration.model.location import did_you_mean, is_url_or_path, parse_region_tag
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -52,11 +52,8 @@ def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
         return
     if ":" in text:
         parse_region_tag(text)
-    near = nearest_names(text, regions)
-    if near:
-        raise UnknownRegion(
-            f"{text!r} is neither a region tag nor a path; did you mean {' or '.join(near)}?"
-        )
+    if hint := did_you_mean(text, regions):
+        raise UnknownRegion(f"{text!r} is neither a region tag nor a path{hint}")
 
 
 def planning_job(options: argparse.Namespace, client: Client) -> TransferJob:

@@ -19,7 +19,7 @@ from skyplane_orchestration.grids.price_rules import (
     has_network_tiers,
     standard_tier_rule,
 )
-from skyplane_orchestration.model.location import nearest_names
+from skyplane_orchestration.model.location import did_you_mean
 from skyplane_orchestration.model.region_quota import RegionQuota
 
 if TYPE_CHECKING:
@@ -254,8 +254,7 @@ class Grid:
         """Row and column of a region. Raises UnknownRegion, which suggests similar names."""
         found = self.index.get(tag)
         if found is None:
-            near = nearest_names(tag, self.index)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(tag, self.index)
             raise UnknownRegion(f"grid {self.name!r} has no region {tag!r}{hint}")
         return found
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final
 
+from skyplane_gateway.common.wording import FieldName
 from skyplane_orchestration.errors import ConfigurationInvalid, UnknownRegion
 from skyplane_orchestration.grids.rows import Findings, read_rows
 from skyplane_orchestration.grids.tables import shipped_files
-from skyplane_orchestration.model.location import LOCAL_CLOUD, nearest_names, parse_region_tag
-
-#: Places outside of clouds have names of their own.
-_OWN: Final = f"{LOCAL_CLOUD}:"
+from skyplane_orchestration.model.location import LOCAL_CLOUD, did_you_mean, parse_region_tag
 
 
 @cache
@@ -28,16 +26,23 @@ def require_tag(name: str, tag: str) -> None:
         name: the argument, for the message.
     """
     if not parse_region_tag(tag).is_local and tag.strip() not in shipped_tags():
-        raise UnknownRegion(f"{name} {tag!r} is no region of the shipped grid{_hint(tag)}")
+        hint = did_you_mean(tag, shipped_tags())
+        raise UnknownRegion(f"{name} {tag!r} is no region of the shipped grid{hint}")
 
 
-def require_glob(name: str, glob: str) -> None:
-    """Raise ConfigurationInvalid for a glob that matches no region; it protects nothing."""
-    is_known = glob.startswith(_OWN) or any(fnmatchcase(tag, glob) for tag in shipped_tags())
-    if not is_known:
-        raise ConfigurationInvalid(f"{name} {glob!r} matches no region of the grid{_hint(glob)}")
+def require_glob(name: str, glob: str, tags: Sequence[str] = ()) -> None:
+    """Raise ConfigurationInvalid for a glob that matches no region: it protects nothing.
 
+    One of a region that only the shipped grid has is right: a team's policy may serve many grids.
 
-def _hint(text: str) -> str:
-    near = nearest_names(text, shipped_tags())
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    Args:
+        tags: of the grid; without them any place outside of clouds may be in it.
+    """
+    is_own = not tags and glob.startswith(f"{LOCAL_CLOUD}:")
+    if not is_own and not any(fnmatchcase(tag, glob) for tag in (*tags, *shipped_tags())):
+        raise ConfigurationInvalid.about(
+            "{field} {glob!r} matches no region of the grid{hint} (to skip objects, use {exclude})",
+            field=FieldName(name),
+            glob=glob,
+            hint=did_you_mean(glob, tags or shipped_tags()) or "; give region tags",
+        )

@@ -18,7 +18,7 @@ import yaml
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.rows import Findings, is_day, parsed_text, read_text, rows_of
-from skyplane_orchestration.model.location import LOCAL_CLOUD, nearest_names
+from skyplane_orchestration.model.location import LOCAL_CLOUD, did_you_mean
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 #: Files of a grid directory that may hold overrides, in reading order.
@@ -143,11 +143,9 @@ def require_edges(overrides: Iterable[PriceOverride], tags: Sequence[str]) -> No
             continue
         if not srcs or not dsts:
             glob = dst_glob if srcs else src_glob
-            near = nearest_names(glob, tags)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise GridInvalid(
                 f"{one.origin}: edge {one.edge!r} matches no edge: no region of the grid is"
-                f" {glob!r}{hint}"
+                f" {glob!r}{did_you_mean(glob, tags)}"
             )
         raise GridInvalid(f"{one.origin}: edge {one.edge!r} matches no edge, only one region")
 

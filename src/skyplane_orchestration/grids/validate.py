@@ -58,12 +58,10 @@ def audit_grid(directory: Path) -> Audit:
     grid: Grid | None = None
     with findings.catching():
         grid = read_grid(directory, findings)
-    errors: dict[GridFinding, None] = {}
-    for error in findings.errors:
-        # Two readers of one file find the same error; it is reported once.
-        errors[_finding(error)] = None
+    # Two readers of one file find the same error; it is reported once.
+    errors = tuple(dict.fromkeys(map(_finding, findings.errors)))
     if errors or grid is None:
-        return Audit(tuple(errors), (), None)
+        return Audit(errors, (), None)
     return Audit((), tuple(map(GridFinding, warnings_about(grid))), grid)
 
 

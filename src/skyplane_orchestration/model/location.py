@@ -378,6 +378,12 @@ def parse_region_tag(text: str) -> Region:
     return Region(cloud, name)
 
 
+def did_you_mean(tag: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name; empty where none looks like it."""
+    near = nearest_names(tag, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def nearest_names(tag: str, known: Iterable[str]) -> list[str]:
     """Up to three of `known` that look most like `tag`, best first; may be empty."""
     names = list(known)

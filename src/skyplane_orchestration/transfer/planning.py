@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.wording import FieldName
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL
@@ -20,7 +18,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
     objective_from_dict,
 )
-from skyplane_orchestration.model.location import Location, nearest_names
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -84,25 +82,12 @@ def within_quotas(
 
 
 def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
-    """Raises ConfigurationInvalid for a glob that matches no region: it protects nothing.
-
-    One of a region that only the shipped grid has is right: a team's policy may serve many grids.
-    """
-    from skyplane_orchestration.grids import load_grid
+    """Raises ConfigurationInvalid for a glob that matches no region; see `require_glob`."""
+    from skyplane_orchestration.grids.names import require_glob
 
     for name in ("exclude_regions", "allow_regions"):
         for glob in getattr(policy, name):
-            known = any(fnmatchcase(tag, glob) for tag in tags)
-            if not known and not any(fnmatchcase(tag, glob) for tag in load_grid().tags):
-                near = nearest_names(glob, tags)
-                hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
-                raise ConfigurationInvalid.about(
-                    "{field} {glob!r} matches no region of the grid; {hint} (to skip objects, "
-                    "use {exclude})",
-                    field=FieldName(name),
-                    glob=glob,
-                    hint=hint,
-                )
+            require_glob(name, glob, tags)
 
 
 def plan_job(

@@ -351,16 +351,8 @@ def _profile(options: argparse.Namespace, console: Console) -> int:
 
 
 def _print_import(done: Imported, console: Console) -> None:
-    document = _import_document(done)
-    if console.is_json:
-        console.write_json(document)
-    else:
-        _print_facts(document, console)
-
-
-def _import_document(done: Imported) -> dict[str, Any]:
     found = done.measurements
-    return {
+    document = {
         "out": str(done.directory),
         "name": done.grid.name,
         "as_of": done.grid.as_of,
@@ -372,6 +364,10 @@ def _import_document(done: Imported) -> dict[str, Any]:
         "skipped": dict(found.skipped),
         "sha256": found.sha256,
     }
+    if console.is_json:
+        console.write_json(document)
+    else:
+        _print_facts(document, console)
 
 
 # ---------------------------------------------------------------- learn
