@@ -115,21 +115,20 @@ def _result(file: Path) -> Mapping[str, Any]:
     return loaded
 
 
-def _test_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    start = result.get("start")
-    test = start.get("test_start") if isinstance(start, dict) else None
-    return test if isinstance(test, dict) else {}
+def _value(document: Any, *names: str) -> Any:
+    """What stands under these names, one in the other; None if nothing does."""
+    for name in names:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def _received_gbps(name: str, result: Mapping[str, Any]) -> float:
-    test = _test_of(result)
-    if str(test.get("protocol", "TCP")).upper() != "TCP":
-        raise GridInvalid(f"{name} is a run over {test['protocol']}; a grid's rates are of TCP")
-    if test.get("bidir"):
+    protocol = _value(result, "start", "test_start", "protocol") or "TCP"
+    if str(protocol).upper() != "TCP":
+        raise GridInvalid(f"{name} is a run over {protocol}; a grid's rates are of TCP")
+    if _value(result, "start", "test_start", "bidir"):
         raise GridInvalid(f"{name} is a run in both directions at once; measure one at a time")
-    end = result.get("end")
-    total = end.get("sum_received") if isinstance(end, dict) else None
-    rate = total.get("bits_per_second") if isinstance(total, dict) else None
+    rate = _value(result, "end", "sum_received", "bits_per_second")
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise GridInvalid(
             f"{name} has no end.sum_received.bits_per_second: is it a client's output"
@@ -141,15 +140,13 @@ def _received_gbps(name: str, result: Mapping[str, Any]) -> float:
 
 
 def _connections(result: Mapping[str, Any]) -> int:
-    number = _test_of(result).get("num_streams")
+    number = _value(result, "start", "test_start", "num_streams")
     return number if isinstance(number, int) else 0
 
 
 def _day(result: Mapping[str, Any]) -> str:
     """The day of the run; "" if the result has none."""
-    start = result.get("start")
-    stamp = start.get("timestamp") if isinstance(start, dict) else None
-    seconds = stamp.get("timesecs") if isinstance(stamp, dict) else None
+    seconds = _value(result, "start", "timestamp", "timesecs")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
         return ""
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()

@@ -136,12 +136,11 @@ def _write_files(
         for pair, gbps, samples, day in found.rates.rows()
     )
     _write_csv(directory / "throughput.csv", ("src", "dst", "gbps", "samples", "as_of"), rates)
-    if len(found.rtts):
-        rows = ((*pair, value) for pair, value, _, _ in found.rtts.rows())
-        _write_csv(directory / "latency.csv", ("src", "dst", "rtt_ms"), rows)
-    if len(found.prices):
-        rows = ((*pair, value) for pair, value, _, _ in found.prices.rows())
-        _write_csv(directory / "price.csv", ("src", "dst", "usd_per_gb"), rows)
+    others = ("latency.csv", "rtt_ms", found.rtts), ("price.csv", "usd_per_gb", found.prices)
+    for file, column, samples in others:
+        if len(samples):
+            rows = ((*pair, value) for pair, value, _, _ in samples.rows())
+            _write_csv(directory / file, ("src", "dst", column), rows)
 
 
 def _degrees(value: float) -> str:
