@@ -11,7 +11,7 @@ from tests.transfer.samples import JOB
 
 from skyplane_orchestration import planner
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import (
     ANY_REGION,
@@ -22,22 +22,21 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
 )
-from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
 
 S, R, OTHER, T = "aws:s", "azure:r", "azure:other", "gcp:t"
 DIRECT, FIRST, SECOND = (S, T), (S, R), (R, T)
 
 #: Over azure:r twice the direct path's rate, and over azure:other four times.
-GRID = grid_of(
-    {
-        DIRECT: (1.0, 0.10),
-        FIRST: (2.0, 0.04),
-        SECOND: (2.0, 0.08),
-        (S, OTHER): (4.0, 0.04),
-        (OTHER, T): (4.0, 0.08),
-    }
-)
+CARRIED = {
+    DIRECT: (1.0, 0.10),
+    FIRST: (2.0, 0.04),
+    SECOND: (2.0, 0.08),
+    (S, OTHER): (4.0, 0.04),
+    (OTHER, T): (4.0, 0.08),
+}
+GRID = grid_of(CARRIED)
 FASTEST = MaximizeThroughput(max_usd_per_gb=1.0)
 ONE = Limits(instance_limit=1)
 FREE = ProbeCost()
@@ -112,6 +111,23 @@ def test_the_fastest_plan_takes_the_place_of_a_floor_that_does_not_hold(
     found = again(plan, {DIRECT: 0.4, FIRST: 0.6, SECOND: 2.0})
     assert found.throughput_gbps == pytest.approx(0.6)
     assert found.objective == plan.objective
+
+
+def test_a_region_keeps_the_type_that_runs_there() -> None:
+    """Types that other regions run were planned too, and then no plan was found."""
+    large, small = (
+        InstanceType("azure", name, 4, gbps, 10.0, 64, usd, 8)
+        for name, gbps, usd in (("large", 5.0, 3.6), ("small", 1.0, 0.36))
+    )
+    grid = grid_of({**CARRIED, DIRECT: (0.5, 0.10)}, [large, small])
+    plan = plan_of(FASTEST)
+    relays = {R: InstanceGroup("large", 1, 3.6), OTHER: InstanceGroup("small", 1, 0.36)}
+    plan = replace(plan, instances={**plan.instances, **relays})
+    slow = EdgeMeasurement(*FIRST, 0.9, 64, 1, 3.0, 1, 0.0)
+    found = plan_measured(grid, JOB, plan, [slow], FREE, {})
+    assert found.instances == plan.instances
+    # The small one carries 1 Gbit/s over a quarter of the source's connections.
+    assert found.throughput_gbps == pytest.approx(1.0 + 0.75 * 0.9)
 
 
 @pytest.mark.parametrize(("ceiling", "most"), [(0.13, 0.9925 * 0.13), (0.1165, 0.1165)])

@@ -166,6 +166,12 @@ def _on_running(grid: Grid, plan: TransferPlan, provision_s: Mapping[str, float]
     quotas = [
         RegionQuota(tag, _RUNNING, instances=group.count) for tag, group in plan.instances.items()
     ]
+    quotas += [
+        RegionQuota(tag, _RUNNING, vcpus=0, series=name)
+        for tag, group in plan.instances.items()
+        for cloud, name in run
+        if tag.startswith(f"{cloud}:") and not group.type.startswith(name)
+    ]
     return replace(grid.with_account(quotas), types=types, provision_s=provision_s)
 
 
