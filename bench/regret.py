@@ -14,7 +14,8 @@ the directory has measured. For each of the seed's ordered pairs:
    rates are measured with noise (normal, standard deviation `NOISE`, seeded).
 
 What a plan really delivers is the largest flow that its own connections and instances carry at the
-measured rates. It pays for that flow and for all of its instances.
+measured rates, with egress at the planned ceiling's price at most, since a lead keeps that. It pays
+for that flow and for all of its instances: a slow one may break the ceiling by its instances.
 """
 
 from __future__ import annotations
@@ -89,7 +90,6 @@ class Verdict:
         best_gbps: the most under the ceiling at measured rates; direct_gbps: of the direct path.
         expected_gbps, promised_gbps: of the plan under the ceiling, before the probe.
         unprobed, probed: what it delivers as planned first, and as planned after a probe.
-        unprobed_kept_gbps, probed_kept_gbps: the same without what is above the ceiling.
         floor, floor_probed: what the plan above the floor delivers; floor_today: of the plan that
             takes modelled rates for certain.
     """
@@ -103,9 +103,7 @@ class Verdict:
     expected_gbps: float
     promised_gbps: float
     unprobed: Delivered
-    unprobed_kept_gbps: float
     probed: Delivered
-    probed_kept_gbps: float
     floor: Delivered
     floor_probed: Delivered
     floor_today: Delivered
@@ -118,8 +116,11 @@ class Verdict:
 NOTHING: Final = Delivered(0.0, np.inf)
 
 
-def delivered(made: TransferPlan, truth: Grid, most_usd_per_gb: float = np.inf) -> Delivered:
-    """The largest flow over a plan's connections and instances, at no more than the price."""
+def delivered(made: TransferPlan, truth: Grid) -> Delivered:
+    """The largest flow over a plan's connections and instances, by the rule of a lead.
+
+    Its egress costs no more on average than the plan's ceilings leave for it.
+    """
     edges = made.edges
     out = np.array([float(edge.src == made.src) for edge in edges])
     price = usd_per_gb_to_usd_per_gbit(1.0) * np.array([edge.usd_per_gb for edge in edges])
@@ -140,9 +141,9 @@ def delivered(made: TransferPlan, truth: Grid, most_usd_per_gb: float = np.inf) 
         usd_per_s += usd_per_hour_to_usd_per_s(kind.usd_per_hour) * group.count
         if tag not in (made.src, made.dst):
             balance.append(inward - outward)
-    if np.isfinite(most_usd_per_gb):
-        rows.append(price - usd_per_gb_to_usd_per_gbit(most_usd_per_gb) * out)
-        bounds.append(-usd_per_s)
+    if made.egress_ceiling_usd_per_gb is not None:
+        rows.append(price - usd_per_gb_to_usd_per_gbit(made.egress_ceiling_usd_per_gb) * out)
+        bounds.append(0.0)
     found = linprog(
         _MONEY_WEIGHT * price - out,
         A_ub=np.array(rows),
@@ -212,9 +213,7 @@ class Judge:
             expected_gbps=made.throughput_gbps,
             promised_gbps=made.promised_gbps or made.throughput_gbps,
             unprobed=delivered(made, self.truth),
-            unprobed_kept_gbps=delivered(made, self.truth, ceiling).gbps,
             probed=delivered(again, self.truth),
-            probed_kept_gbps=delivered(again, self.truth, ceiling).gbps,
             floor=floor,
             floor_probed=floor_probed,
             floor_today=NOTHING if today is None else delivered(today, self.truth),
@@ -330,12 +329,12 @@ def cases_of(name: str, found: Sequence[Verdict]) -> list[Case]:
     return [
         *_of_best(
             f"{ceiling}, probed",
-            [one.probed_kept_gbps / one.best_gbps for one in found],
+            [one.probed.gbps / one.best_gbps for one in found],
             (0.98, 0.88, 0.99, 0.90),
         ),
         *_of_best(
             f"{ceiling}, not probed",
-            [one.unprobed_kept_gbps / one.best_gbps for one in found],
+            [one.unprobed.gbps / one.best_gbps for one in found],
             (0.96, 0.71, 0.98, 0.80),
         ),
         Case(

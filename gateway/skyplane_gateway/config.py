@@ -168,6 +168,8 @@ class Route(Document, what="a route"):
         share_gbps: the plan's flow over this route; its weight in dispatching.
         dialed_by_downstream: indices of hops that the downstream gateway dials, because the
             upstream one cannot (NAT, private subnet).
+        over_ceiling_usd_per_gb: its egress per GB, less what the job's ceiling leaves for egress
+            on average; 0 without a ceiling.
     """
 
     number: int
@@ -175,6 +177,7 @@ class Route(Document, what="a route"):
     connections: tuple[int, ...]
     share_gbps: float
     dialed_by_downstream: tuple[int, ...] = ()
+    over_ceiling_usd_per_gb: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.nodes or len(self.connections) != len(self.nodes) - 1:

@@ -20,7 +20,7 @@ from tests.planner.conftest import grid_of
 from skyplane_orchestration import planner
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.grids import InstanceType, load_grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -62,6 +62,43 @@ def test_a_profile_is_a_grid_of_the_rates_of_all_pairs(
         assert gbps == pytest.approx(carried[src, dst], rel=0.1)
         assert found.measured[found.index_of(src), found.index_of(dst)]
     assert found.as_of == f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def test_a_dear_path_carries_no_more_than_the_ceiling_allows_when_the_cheap_one_is_slow(
+    kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct, first, second = (
+        (kit.SOURCE, kit.SINK),
+        (kit.SOURCE, kit.RELAY),
+        (kit.RELAY, kit.SINK),
+    )
+    modelled = {direct: (0.1, 0.02), first: (0.16, 0.02), second: (0.16, 0.02)}
+    types = [InstanceType(cloud, "free", 4, 5.0, 10.0, 64, 0.0, 8) for cloud in ("aws", "gcp")]
+    objective = MaximizeThroughput(max_usd_per_gb=0.03)
+    grid = grid_of(modelled, types)
+    limits = Limits(instance_limit=1)
+    plan = planner.plan(grid, *direct, objective, volume_gb=0.1, limits=limits)
+    assert {path.regions for path in plan.paths} == {direct, (*first, kit.SINK)}
+
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    for number in range(20):
+        (source / f"o{number}").write_bytes(os.urandom(5 * MIB))
+    job = TransferJob(
+        Location(f"{source}/"),
+        Location(f"{target}/"),
+        objective=objective,
+        limits=replace(limits, chunk_mib=5),
+    )
+    monkeypatch.setattr(Client, "grid", grid)
+    with shaped_lines.between_gateways({direct: 0.02, first: 0.16, second: 0.16}, monkeypatch):
+        result = kit.client("ceiling").run(job, plan=plan)
+    sent = {(edge.src, edge.dst): edge.sent_bytes for edge in result.edges}
+    print(sent)
+    assert sum(sent[way] for way in (direct, first)) == result.copied_bytes == 100 * MIB
+    # The relay's path costs as much more than the ceiling as the direct one less.
+    assert sent[first] <= sent[direct]
 
 
 def test_a_plan_follows_what_its_gateways_have_measured(

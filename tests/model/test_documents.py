@@ -54,6 +54,7 @@ PLAN = TransferPlan(
     objective={"kind": "deadline", "seconds": 60.0},
     throughput_gbps=5.0,
     promised_gbps=4.5,
+    egress_ceiling_usd_per_gb=0.1,
     expected_gbps=5.0,
     volume_gb=1.5,
     transfer_s=2.4,

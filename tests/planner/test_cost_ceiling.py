@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.model.job import Limits, MaximizeThroughput
+from skyplane_orchestration.model.job import (
+    ANY_REGION,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+)
 from skyplane_orchestration.planner import plan
 
-S, T = "aws:s", "aws:t"
+S, T, RELAY = "aws:s", "aws:t", "aws:r"
 RATE_GBPS, USD_PER_GB, USD_PER_S, WAIT_S = 5.0, 0.05, 1e-4, 75.0
 KIND = InstanceType(
     cloud="aws",
@@ -63,3 +70,41 @@ def test_a_ceiling_that_only_the_solvers_tolerance_keeps_costs_no_rate(shipped: 
         limits=Limits(instance_limit=16, max_relays=1),
     )
     assert answer.throughput_gbps >= 7.8
+
+
+@pytest.mark.parametrize(
+    ("objective", "policy", "per_gb", "total"),
+    [
+        (MaximizeThroughput(max_usd_per_gb=0.06), ANY_REGION, 0.06, None),
+        (MaximizeThroughput(max_cost_usd=0.62), ANY_REGION, None, 0.62),
+        (MaximizeThroughput(max_usd_per_gb=0.06), Policy(max_job_usd=0.63), 0.06, 0.63),
+        (MinimizeCost(), Policy(max_job_usd=0.7), None, 0.7),
+        (MinimizeCost(), ANY_REGION, None, None),
+    ],
+)
+def test_the_lowest_ceiling_leaves_egress_what_the_rest_of_the_plan_does_not_cost(
+    small_grid: Any, objective: Objective, policy: Policy, per_gb: float | None, total: float | None
+) -> None:
+    """A tenth of the egress comes on top of it, for headers."""
+    way = (RATE_GBPS, USD_PER_GB)
+    grid = small_grid({(S, T): (1.0, USD_PER_GB), (S, RELAY): way, (RELAY, T): way}, [KIND])
+    document = {**grid.price_document, "bytes_and_instances": {"packet_headers": 0.1}}
+    grid = replace(grid, price_document=document)
+    one = Limits(instance_limit=1)
+    found = plan(grid, S, T, objective, volume_gb=10.0, limits=one, policy=policy)
+    cost = found.cost
+    assert cost.egress_usd is not None
+    assert cost.total_usd is not None
+    assert cost.other_usd == {"packet headers": pytest.approx(cost.egress_usd / 10)}
+    room = found.egress_ceiling_usd_per_gb
+    if room is None:
+        assert (per_gb, total) == (None, None)
+        return
+    more = room - cost.egress_usd / 10.0
+    assert more >= -1e-9
+    spare = []
+    if per_gb is not None:
+        spare.append(per_gb - (cost.usd_per_gb + more))
+    if total is not None:
+        spare.append(total / 10.0 - (cost.total_usd / 10.0 + 1.1 * more))
+    assert min(spare) == pytest.approx(0.0, abs=1e-6)

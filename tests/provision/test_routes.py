@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,22 @@ def test_equal_counts_are_paired(plan_of: PlanMaker) -> None:
     ]
     assert [route.share_gbps for route in routes] == [2.0, 2.0, 2.0]
     assert {route.connections for route in routes} == {(21, 21)}
+
+
+def test_a_route_knows_how_far_its_egress_is_above_the_ceiling(plan_of: PlanMaker) -> None:
+    paths = [((SRC, DST), 3.0), ((SRC, RELAYS[0], DST), 2.0), ((SRC, RELAYS[1], DST), 1.0)]
+    plan = plan_of(paths, {SRC: 1, DST: 1, RELAYS[0]: 1, RELAYS[1]: 1})
+    prices = {DST: 0.02, RELAYS[0]: 0.04, RELAYS[1]: 0.01}
+    edges = tuple(
+        replace(edge, usd_per_gb=prices[edge.dst] if edge.src == SRC else 0.05)
+        for edge in plan.edges
+    )
+    plan = replace(plan, edges=edges)
+    nodes = node_names(plan)
+    assert {route.over_ceiling_usd_per_gb for route in build_routes(plan, nodes)} == {0.0}
+    routes = build_routes(replace(plan, egress_ceiling_usd_per_gb=0.06), nodes)
+    over = [route.over_ceiling_usd_per_gb for route in routes]
+    assert over == [pytest.approx(-0.04), pytest.approx(0.03), pytest.approx(0.0)]
 
 
 def test_unequal_counts_share_evenly(plan_of: PlanMaker) -> None:

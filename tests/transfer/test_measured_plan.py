@@ -130,13 +130,12 @@ def test_a_region_keeps_the_type_that_runs_there() -> None:
     assert found.throughput_gbps == pytest.approx(1.0 + 0.75 * 0.9)
 
 
-@pytest.mark.parametrize(("ceiling", "most"), [(0.13, 0.9925 * 0.13), (0.1165, 0.1165)])
-def test_a_measured_plan_leaves_room_below_a_ceiling_if_it_can(ceiling: float, most: float) -> None:
-    """The second ceiling allows the direct path, for .116, and with room it allows nothing."""
-    plan = plan_of(MaximizeThroughput(max_usd_per_gb=ceiling))
-    found = again(plan, {DIRECT: 1.0, FIRST: 2.0, SECOND: 2.0})
-    assert 0.98 * most < found.cost.usd_per_gb <= most
-    assert found.objective == plan.objective
+def test_egress_may_cost_what_the_job_has_left_beside_instances() -> None:
+    plan = plan_of(MaximizeThroughput(max_usd_per_gb=0.13))
+    # As many GB as are left were moved for a cent less each.
+    for found, most in ((plan, 0.13), (again(plan, {}, ProbeCost(usd=12.0, gb=100.0)), 0.14)):
+        instances = (found.cost.instance_usd or 0.0) / 100.0
+        assert found.egress_ceiling_usd_per_gb == pytest.approx(most - instances, rel=1e-5)
 
 
 def test_a_ceiling_counts_what_the_probe_has_cost() -> None:

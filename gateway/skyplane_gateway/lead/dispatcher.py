@@ -2,7 +2,8 @@
 
 Shares follow the plan: a chunk takes the route that is furthest behind its planned share,
 among the routes that are up and have room. A route that does not deliver fills its window, and
-the other routes carry its share.
+the other routes carry its share: as far as the price of all bytes stays below the job's ceiling,
+while a route below it is up.
 
 Room is counted in payload bytes without a receipt. Each sink announces how much it can hold
 while it assembles chunks; its routes divide this by their shares. The source reads no chunk
@@ -14,11 +15,15 @@ All methods run on one event loop; only `acquire` waits.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from skyplane_gateway.common.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 from skyplane_gateway.config import Route
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -44,6 +49,11 @@ class _RouteState:
     @property
     def sink(self) -> str:
         return self.route.nodes[-1]
+
+    @property
+    def over(self) -> float:
+        """USD per GB above the ceiling."""
+        return self.route.over_ceiling_usd_per_gb
 
     @property
     def assigned_per_share(self) -> float:
@@ -82,6 +92,8 @@ class Dispatcher:
         self._changed = asyncio.Event()
         #: Chunks that wait for a route.
         self.waiting = 0
+        self._has_dear_route = any(state.over > 0 for state in self._states.values())
+        self._is_dearness_told = False
         #: When the last route went down; None while a route is up.
         self._none_up_since_s: float | None = None
 
@@ -102,6 +114,8 @@ class Dispatcher:
                 state.outstanding_bytes += length
                 state.outstanding += 1
                 self._sink_outstanding[state.sink] += length
+                if self._has_dear_route and state.over < 0:
+                    self._notify()  # A dear route may take a chunk after a cheap one.
                 return state.route
             self.waiting += 1
             try:
@@ -124,10 +138,13 @@ class Dispatcher:
 
     def free_bytes_beside(self, number: int) -> int:
         """Bytes for which the other routes have room now."""
+        left = self._left_below_ceiling()
         return sum(
             max(0, state.window_bytes - state.outstanding_bytes)
-            for state in self._others(number)
-            if not state.is_on_trial
+            for state in self._up()
+            if state.route.number != number
+            and not state.is_on_trial
+            and state.over * state.window_bytes <= left
         )
 
     def credit(self, number: int, length: int) -> None:
@@ -135,6 +152,7 @@ class Dispatcher:
         state = self._states[number]
         state.assigned_bytes += length
         state.delivered_bytes += length
+        self._notify()
 
     # -- routes
 
@@ -224,30 +242,40 @@ class Dispatcher:
             raise self.stalled() from None
 
     def _raise_if_all_refuse(self) -> None:
+        """Raises the first route's refusal, or GatewayLost where its gateways have ended."""
         refusals = [state.refusal for state in self._states.values()]
         if all(refusals) and refusals[0] is not None:
-            raise self._refused(refusals[0])
-
-    def _refused(self, refusal: SkyplaneError) -> SkyplaneError:
-        """The first route's refusal, or GatewayLost where its gateways have ended."""
-        if isinstance(refusal, PathEnded | GatewayDraining):
-            return GatewayLost(f"no path is left ({self._paths_down()})")
-        return refusal
+            if isinstance(refusals[0], PathEnded | GatewayDraining):
+                raise GatewayLost(f"no path is left ({self._paths_down()})")
+            raise refusals[0]
 
     def _pick(self, length: int, avoid: int | None) -> _RouteState | None:
-        ready = [
-            state for state in self._others(avoid) or self._up() if self._has_room(state, length)
-        ]
+        left = self._left_below_ceiling()
+        may = [state for state in self._up() if state.over * length <= left]
+        others = [state for state in may if state.route.number != avoid]
+        ready = [state for state in others or may if self._has_room(state, length)]
         return min(ready, key=lambda state: state.assigned_per_share, default=None)
+
+    def _left_below_ceiling(self) -> float:
+        """Bytes times USD per GB that a chunk may be above the ceiling: what others were below it.
+
+        No limit while no route below the ceiling is up and delivers.
+        """
+        if not self._has_dear_route:
+            return math.inf
+        up = self._up()
+        if all(state.over > 0 or state.is_on_trial for state in up):
+            if up and not self._is_dearness_told:
+                self._is_dearness_told = True
+                log.warning("no path below the price ceiling is up: dearer ones carry its bytes")
+            return math.inf
+        return max(0.0, -sum(one.assigned_bytes * one.over for one in self._states.values()))
 
     def _up(self) -> list[_RouteState]:
         return [state for state in self._states.values() if not state.down]
 
-    def _others(self, number: int | None) -> list[_RouteState]:
-        return [state for state in self._up() if state.route.number != number]
-
     def _has_room(self, state: _RouteState, length: int) -> bool:
-        if state.down or (state.is_on_trial and state.outstanding):
+        if state.is_on_trial and state.outstanding:
             return False
         # A chunk that is larger than the window takes it alone.
         in_window = (

@@ -212,6 +212,8 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
         expected_gbps: the rate that the grid expects of all connections of the plan; not below
             the planned one. None within one region.
         promised_gbps: the rate that at least the share `confidence` of transfers reaches.
+        egress_ceiling_usd_per_gb: the most that egress may cost on average under the ceilings, with
+            the planned cost of all else; None without a ceiling. Transfers keep it.
     """
 
     dst: str
@@ -224,6 +226,7 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
     expected_gbps: float | None = None
     promised_gbps: float | None = None
     confidence: float = 0.9
+    egress_ceiling_usd_per_gb: float | None = None
 
     @property
     def shape(self) -> str:

@@ -31,6 +31,7 @@ from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
+from skyplane_orchestration.planner.pricing.other_items import HEADERS
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
 from skyplane_orchestration.planner.value_of_time import counts_time, notes_on_time
 
@@ -90,7 +91,11 @@ def plan(
     if is_single_region(grid, src, dst):
         return _plan_in_single_region(request, objective, policy)
     found = _plan_over_edges(request, objective, policy, is_promised=is_promised)
-    found = replace(found, notes=(*found.notes, *notes_on_bursts(grid, found)))
+    found = replace(
+        found,
+        notes=(*found.notes, *notes_on_bursts(grid, found)),
+        egress_ceiling_usd_per_gb=_egress_ceiling_usd_per_gb(found, objective, policy),
+    )
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
         found.src,
@@ -102,6 +107,26 @@ def plan(
         found.solver.solve_s,
     )
     return found
+
+
+def _egress_ceiling_usd_per_gb(
+    found: TransferPlan, objective: Objective, policy: Policy
+) -> float | None:
+    """The lowest ceiling, less all that a plan costs beside egress and the headers on it.
+
+    A path at the price of the ceiling is below it, whatever the rounding.
+    """
+    egress = sum(edge.flow_gbps * edge.usd_per_gb for edge in found.edges) / found.throughput_gbps
+    cost, totals, left = found.cost, [policy.max_job_usd], []
+    if isinstance(objective, MaximizeThroughput):
+        totals.append(objective.max_cost_usd)
+        if objective.max_usd_per_gb is not None:
+            left.append(objective.max_usd_per_gb - cost.usd_per_gb)
+    for usd in totals:
+        if usd is not None and cost.total_usd is not None and cost.egress_usd and found.volume_gb:
+            headers = cost.other_usd.get(HEADERS, 0.0) / cost.egress_usd
+            left.append((usd - cost.total_usd) / found.volume_gb / (1 + headers))
+    return (egress + max(0.0, min(left))) * (1 + _ROUNDING) if left else None
 
 
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:

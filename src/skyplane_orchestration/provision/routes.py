@@ -70,13 +70,16 @@ def build_routes(
     edges = {(edge.src, edge.dst): edge for edge in plan.edges}
     routes: list[Route] = []
     for path in plan.paths:
+        hops = [_edge_of(edges, hop) for hop in itertools.pairwise(path.regions)]
+        ceiling, over = plan.egress_ceiling_usd_per_gb, 0.0
+        if ceiling is not None:
+            over = sum(edge.usd_per_gb for edge in hops) - ceiling
         for nodes, share in _pieces(path, nodes_by_region):
             connections = tuple(
-                _connections(plan, _edge_of(edges, hop), path, share, nodes_by_region)
-                for hop in itertools.pairwise(path.regions)
+                _connections(plan, edge, path, share, nodes_by_region) for edge in hops
             )
             share_gbps = path.flow_gbps * float(share)
-            routes.append(Route(len(routes), nodes, connections, share_gbps))
+            routes.append(Route(len(routes), nodes, connections, share_gbps, (), over))
     used = {node for route in routes for node in route.nodes}
     idle = [node for nodes in nodes_by_region.values() for node in nodes if node not in used]
     if idle:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _NOISE: Final = 0.05
 #: The share of a normal distribution that is above one standard deviation below its mean.
 _WITHIN_ONE: Final = 0.84
-#: The share of a ceiling that a plan leaves free, since noise changes how paths mix.
-_ROOM: Final = 0.0075
 _RUNNING: Final = "the instances that run"
 #: A ceiling above every price.
 _ANY_USD_PER_GB: Final = 1000.0
@@ -57,24 +55,21 @@ def plan_measured(
 ) -> TransferPlan:
     """The best plan for the objective of a plan, on its instances, with the measured rates.
 
-    Ceilings and deadlines hold together with what the probe took, and measured plans leave some
-    room below a ceiling if they can. The fastest plan takes the place of one for a floor or a
-    deadline that these instances cannot meet.
+    Ceilings and deadlines hold together with what the probe took. The fastest plan takes the place
+    of one for a floor or a deadline that these instances cannot meet.
 
     Raises PlanInfeasible: no plan on these instances stays below the ceilings.
     """
     objective = objective_from_dict(plan.objective)
     on_running = _on_running(_with_rates(grid, measured), plan, provision_s)
     policy = _policy_of(job.policy, plan, spent)
-    rest = _rest_of(objective, plan, spent, _ROOM if measured else 0.0)
+    rest = _rest_of(objective, plan, spent)
     try:
         found = _planned(on_running, job, plan, rest, policy)
     except PlanInfeasible:
-        if not measured:
+        if not measured or isinstance(objective, MaximizeThroughput):
             raise
         rest = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
-        if isinstance(objective, MaximizeThroughput):
-            rest = _rest_of(objective, plan, spent)
         found = _planned(on_running, job, plan, rest, policy)
     _require_running(found, plan)
     return replace(
@@ -104,22 +99,17 @@ def _planned(
     )
 
 
-def _rest_of(
-    objective: Objective, plan: TransferPlan, spent: ProbeCost, room: float = 0.0
-) -> Objective:
-    """The objective for what is left of it, with a share of a ceiling left free.
-
-    Raises PlanInfeasible if nothing is left.
-    """
+def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Objective:
+    """The objective for what is left of it. Raises PlanInfeasible if nothing is."""
     volume_gb = plan.volume_gb or 0.0
     if isinstance(objective, Deadline):
         left_s = objective.seconds - spent.seconds
         return Deadline(_positive(left_s, "deadline"))
     if isinstance(objective, MaximizeThroughput):
         if objective.max_cost_usd is not None:
-            left_usd = objective.max_cost_usd * (1 - room) - spent.usd
+            left_usd = objective.max_cost_usd - spent.usd
             return MaximizeThroughput(max_cost_usd=_positive(left_usd, "cost"))
-        left_usd = (objective.max_usd_per_gb or 0.0) * (1 - room)
+        left_usd = objective.max_usd_per_gb or 0.0
         if volume_gb:
             left_usd += (spent.gb * left_usd - spent.usd) / volume_gb
         return MaximizeThroughput(max_usd_per_gb=_positive(left_usd, "price"))

@@ -17,8 +17,9 @@ Run = Callable[[Any], Any]
 STALL_S = 240.0
 
 
-def route(number: int, *nodes: str, share_gbps: float = 1.0) -> Route:
-    return Route(number, nodes, (1,) * (len(nodes) - 1), share_gbps)
+def route(number: int, *nodes: str, share_gbps: float = 1.0, over: float = 0.0) -> Route:
+    hops = (1,) * (len(nodes) - 1)
+    return Route(number, nodes, hops, share_gbps, over_ceiling_usd_per_gb=over)
 
 
 async def settle() -> None:
@@ -216,3 +217,102 @@ async def test_empty_chunks_need_no_room() -> None:
     await dispatcher.acquire(100)
     for _ in range(10):
         await dispatcher.acquire(0)
+
+
+prices = st.lists(st.integers(-3, 3), min_size=1, max_size=4).map(lambda more: [-1, *more])
+
+
+@given(
+    prices,
+    st.lists(st.tuples(st.integers(1, 400), st.none() | st.integers(0, 4)), min_size=1),
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None)
+def test_the_bytes_of_all_routes_keep_the_ceiling(
+    over: list[int], chunks: list[tuple[int, int | None]], rng: Any
+) -> None:
+    """Whichever route has room, as long as none of its bytes is lost."""
+    routes = [route(i, "a", f"r{i}", "b", over=float(usd)) for i, usd in enumerate(over)]
+
+    async def scenario() -> None:
+        dispatcher = Dispatcher(routes, {"b": 2000}, STALL_S)
+        held: list[tuple[Route, int]] = []
+        sent = dict.fromkeys(range(len(routes)), 0)
+
+        async def send(length: int, avoid: int | None) -> None:
+            granted = await dispatcher.acquire(length, avoid)
+            held.append((granted, length))
+            sent[granted.number] += length
+            assert sum(sent[i] * usd for i, usd in enumerate(over)) <= 0
+
+        tasks = [asyncio.create_task(send(*chunk)) for chunk in chunks]
+        while not all(task.done() for task in tasks):
+            await settle()
+            if held:
+                dispatcher.release(*held.pop(rng.randrange(len(held))), delivered=True)
+        for task in tasks:
+            task.result()
+
+    asyncio.run(scenario())
+
+
+async def test_a_dear_route_goes_on_once_a_cheap_one_has_taken_enough() -> None:
+    cheap, dear = route(0, "a", "b", over=-1.0), route(1, "a", "r", "b", over=2.0)
+    dispatcher = Dispatcher([cheap, dear], {"b": 200}, STALL_S)
+    assert [await dispatcher.acquire(50) for _ in range(2)] == [cheap, cheap]
+    assert dispatcher.free_bytes_beside(0) == 0
+    # What is above the ceiling for all of it waits, though its route has room.
+    large, small = (asyncio.create_task(dispatcher.acquire(length)) for length in (60, 50))
+    await settle()
+    assert (large.done(), small.done()) == (False, True)
+    assert await small == dear
+    # A chunk that avoids the cheap route takes it nevertheless, rather than wait for money.
+    dispatcher.release(cheap, 50, delivered=True)
+    dispatcher.release(dear, 50, delivered=True)
+    assert await dispatcher.acquire(40, avoid=0) == cheap
+    await settle()
+    assert not large.done()
+    # One that the cheap route had taken long ago.
+    dispatcher.credit(0, 80)
+    assert await large == dear
+
+
+async def test_a_grant_of_a_cheap_route_wakes_the_chunk_that_waits_for_a_dear_one() -> None:
+    cheap, dear = route(0, "a", "b", over=-1.0), route(1, "a", "r", "b", over=1.0)
+    dispatcher = Dispatcher([cheap, dear], {"b": 200}, STALL_S)
+    assert await dispatcher.acquire(60) == cheap
+    waiting = asyncio.create_task(dispatcher.acquire(70))
+    await settle()
+    assert not waiting.done()
+    assert await dispatcher.acquire(30, avoid=1) == cheap
+    await settle()
+    assert waiting.done()
+    assert await waiting == dear
+
+
+@pytest.mark.parametrize("on_trial", [False, True])
+async def test_dear_routes_carry_all_while_no_cheap_one_delivers(
+    on_trial: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cheap, dear = route(0, "a", "b", over=-0.01), route(1, "a", "r", "b", over=0.01)
+    dispatcher = Dispatcher([cheap, dear], {"b": 200}, STALL_S)
+    assert await dispatcher.acquire(80) == cheap
+    waiting = asyncio.create_task(dispatcher.acquire(90))
+    await settle()
+    dispatcher.mark_down(0, "cut off")
+    if on_trial:
+        dispatcher.mark_up(0, on_trial=True)
+    assert await waiting == dear
+    dispatcher.release(dear, 90, delivered=True)
+    assert await dispatcher.acquire(70) == dear
+    assert [record.message for record in caplog.records] == [
+        "no path below the price ceiling is up: dearer ones carry its bytes"
+    ]
+    # What they have cost is saved again before they go on.
+    dispatcher.mark_up(0)
+    assert not (waiting := asyncio.create_task(dispatcher.acquire(30, avoid=0))).done()
+    await settle()
+    assert not waiting.done()
+    dispatcher.release(cheap, 80, delivered=True)
+    await settle()
+    assert await waiting == cheap
