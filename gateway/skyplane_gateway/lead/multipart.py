@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.common.schema import encode
 from skyplane_gateway.common.source_version import marked
-from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
+from skyplane_gateway.journal.document import UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
+from skyplane_gateway.lead.open_uploads import OpenUploads
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.selection.metadata_check import require_carried
@@ -116,21 +117,15 @@ class MultipartCopier:
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
         #: Destination key -> what an earlier epoch left of an object that is continued.
         self._resumed: dict[str, Resumed] = {}
-        self.open = context.open_uploads
+        self.uploads = OpenUploads(context, journal)
 
     # -- uploads of earlier epochs
-
-    def add_open(self, uploads: Iterable[UploadRow]) -> None:
-        """Take over open uploads of an earlier epoch, to end them with all others."""
-        self.open |= {
-            OpenUpload(row.key, row.upload_id) for row in uploads if row.upload_id is not None
-        }
 
     def resume_later(self, resumed: Resumed) -> None:
         """Continue this upload when its object's turn comes."""
         self._resumed[resumed.row.destination_key] = resumed
         if resumed.upload is not None:
-            self.add_open([resumed.upload])
+            self.uploads.take_over([resumed.upload])
 
     def takes(self, row: Selection) -> bool:
         """Whether the object is copied in parts: an upload of it is continued, it is too large
@@ -149,7 +144,7 @@ class MultipartCopier:
         Raises:
             CopyAgain: nothing of this attempt is left.
             SendWhole: nothing was begun.
-            ObjectFailed: nothing of it is left, or its upload stays in `open`.
+            ObjectFailed: nothing of it is left, or its upload stays open.
             GatewayLost: the transfer must stop.
         """
         parts = -(-row.source.size_bytes // self._spec.chunk_bytes)
@@ -172,7 +167,7 @@ class MultipartCopier:
             is_server_side = self._server_side.copies(info)
             if upload is not None and left is not None and left.is_server_side != is_server_side:
                 # Such parts have other sizes, and perhaps no checksums.
-                await self.abort(upload)
+                await self.uploads.abort(upload)
                 resumed = left = upload = None
             copy = self._begun(row, info, is_server_side=is_server_side)
             if resumed is not None and left is not None:
@@ -188,7 +183,7 @@ class MultipartCopier:
             etag = await self._complete(copy, upload, crc32c)
         except (CopyAgain, StoreError, ObjectFailed) as failure:
             if upload is not None:
-                await self.abort(upload)
+                await self.uploads.abort(upload)
             if not isinstance(failure, StoreError):
                 raise
             is_server_side = copy is not None and copy.is_server_side
@@ -244,22 +239,15 @@ class MultipartCopier:
         try:
             answer = await self._sinks.call("create", arguments)
         finally:
-            self._record_unanswered(key)
+            self.uploads.record_unanswered(key)
         upload = OpenUpload(key, str(answer["upload_id"]))
-        self.open.add(upload)
+        self.uploads.open.add(upload)
         # While the journal holds only the intent, others look for these uploads as well.
-        await self._abort_unanswered(key, spared=upload.upload_id)
+        await self.uploads.abort_unanswered(key, spared=upload.upload_id)
         state.upload_created(key, upload.upload_id)
         # At once: an upload whose id no journal names can only be searched for.
         self._journal.write_soon()
         return upload
-
-    def _record_unanswered(self, key: str) -> None:
-        """Record requests without an answer: the store may run them when this lead is gone."""
-        called_s = self._sinks.unanswered_creates.get(key)
-        if called_s is not None:
-            now, for_s = self._context.clock.wall(), asyncio.get_running_loop().time() - called_s
-            self._journal.state.create_lost(LostRow(key, now - for_s, now))
 
     async def _complete(self, copy: _Copy, upload: OpenUpload, crc32c: int) -> str:
         """Make the parts the object; its etag."""
@@ -277,10 +265,10 @@ class MultipartCopier:
             }
         )
         if answer.get("leftover"):
-            # It stays in `open`: the end of the transfer tries again, and then a sweep.
+            # It stays open: the end of the transfer tries again, and then a sweep.
             self._journal.state.upload_left(upload.key)
         else:
-            self.open.discard(upload)
+            self.uploads.open.discard(upload)
         if int(answer["crc32c"]) != crc32c:
             raise ChecksumMismatch(
                 f"{upload.key!r} does not have the bytes that were read at the source"
@@ -378,44 +366,6 @@ class MultipartCopier:
         given = found or self._kept.of_copy(ObjectAttributes())[0]
         # By the time in the listing: an answer to HEAD has whole seconds.
         return marked(given, self._kept.mark_of(copy.row.source)).to_dict()
-
-    # -- aborting
-
-    async def abort(self, upload: OpenUpload) -> None:
-        """Abort an upload at any sink that answers; where none does, it stays in `open`."""
-        arguments = {"key": upload.key, "upload_id": upload.upload_id}
-        if await self._sinks.try_call("abort", arguments):
-            self.open.discard(upload)
-            self._journal.state.upload_aborted(upload.key, upload.upload_id)
-
-    async def abort_all(self) -> None:
-        """Abort open uploads, and those of unanswered requests. No copy may be running."""
-        for upload in tuple(self.open):
-            await self.abort(upload)
-        await self.abort_all_unanswered()
-
-    async def abort_all_unanswered(self) -> None:
-        """Abort uploads of unanswered requests; the journal keeps the requests that no sink
-        could resolve. No copy may be running."""
-        for key in tuple(self._sinks.unanswered_creates):
-            if await self._abort_unanswered(key):
-                del self._sinks.unanswered_creates[key]
-                self._journal.state.create_resolved(key)
-
-    async def _abort_unanswered(self, key: str, *, spared: str | None = None) -> bool:
-        """Abort uploads that unanswered requests for a key have begun; False where no sink
-        could."""
-        called_s = self._sinks.unanswered_creates.get(key)
-        if called_s is None:
-            return True
-        arguments = {
-            "key": key,
-            "asked_s_ago": asyncio.get_running_loop().time() - called_s,
-            "spared": spared,
-            **self._journal.arguments(),
-            **self._journal.last_write(),
-        }
-        return await self._sinks.try_call("abort_intended", arguments)
 
 
 def source_changed(outcome: RangeOutcome) -> bool:

@@ -166,7 +166,7 @@ class Pipeline:
             self._journal.state.upload_aborted(resumed.gone.key, resumed.gone.upload_id)
         if resumed.is_finished and resumed.upload is not None:
             self._journal.state.upload_left(row.destination_key)
-            self._multipart.add_open([resumed.upload])
+            self._multipart.uploads.take_over([resumed.upload])
         if resumed.is_finished and resumed.done is not None:
             self._recorder.done(row, resumed.done)
         elif resumed.is_finished:

@@ -300,8 +300,8 @@ class LeadTransfer:
             return
         if not await self._sinks.try_call("require_newest", epoch.journal.arguments()):
             return  # The open uploads are a newer lead's, or no sink answers.
-        epoch.multipart.add_open(epoch.journal.state.uploads)
-        await epoch.multipart.abort_all()
+        epoch.multipart.uploads.take_over(epoch.journal.state.uploads)
+        await epoch.multipart.uploads.abort_all()
         if self.state == "cancelled":
             await self._sinks.try_call("delete_journals", epoch.journal.arguments())
 
@@ -334,7 +334,7 @@ class LeadTransfer:
         has_unanswered = not counters.failed and self._sinks.unanswered_creates
         # Now, while the journal can still record that such uploads are gone.
         if has_unanswered and await self._sinks.try_call("require_newest", journal.arguments()):
-            await epoch.multipart.abort_all_unanswered()
+            await epoch.multipart.uploads.abort_all_unanswered()
         if counters.found or journal.state.is_complete:
             await journal.confirm(is_complete=not counters.failed)
 

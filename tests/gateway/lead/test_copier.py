@@ -56,7 +56,7 @@ async def test_an_object_that_changes_twice_has_failed(lab: CopyLab, parts: int)
     (failure,) = lab.report.failures
     assert failure["code"] == "precondition-failed"
     assert "changed twice" in failure["reason"]
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -38,7 +38,7 @@ async def test_the_checksum_of_the_whole_combines_those_of_its_parts(lab: CopyLa
     await lab.copier.copy_in_parts(lab.row("k", parts=3))
     assert lab.verbs == ["create", "complete"]
     assert lab.report.page(0)["rows"][0]["crc32c"] == checksum(PART * 3)
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 async def test_parts_are_larger_where_few_are_joined_at_once(lab: CopyLab) -> None:
@@ -93,7 +93,7 @@ async def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(lab: Cop
     await lab.copier.copy_in_parts(lab.row("k"))
     assert lab.report.failures[0]["code"] == "permission-denied"
     assert lab.verbs == ["create", "abort"]
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 async def test_a_completion_that_fails_aborts_the_upload(lab: CopyLab) -> None:
@@ -109,11 +109,11 @@ async def test_what_is_left_of_an_upload_is_no_failure_and_stays_named(lab: Copy
     await lab.copier.copy_in_parts(lab.row("k"))
     assert (lab.report.counters.copied, lab.report.counters.failed) == (1, 0)
     assert lab.verbs == ["create", "complete"]
-    (upload,) = lab.multipart.open
+    (upload,) = lab.multipart.uploads.open
     named = [row.upload_id for row in lab.journal.state.journal(1).uploads]
     assert named == [upload.upload_id]
-    await lab.multipart.abort_all()
-    assert lab.multipart.open == set()
+    await lab.multipart.uploads.abort_all()
+    assert lab.multipart.uploads.open == set()
     assert lab.journal.state.journal(1).uploads == ()
 
 
@@ -121,7 +121,7 @@ async def test_a_lost_sink_may_still_run_the_completion(lab: CopyLab) -> None:
     """Its upload is gone, and its object not there yet."""
     lab.sink.errors["complete"] = [GONE, NO_UPLOAD, NO_UPLOAD]
     await lab.copier.copy_in_parts(lab.row("k"))
-    assert (lab.report.counters.copied, lab.multipart.open) == (1, set())
+    assert (lab.report.counters.copied, lab.multipart.uploads.open) == (1, set())
 
 
 async def test_an_upload_that_vanishes_at_a_part_begins_again(lab: CopyLab) -> None:
@@ -143,7 +143,7 @@ async def test_an_upload_that_vanishes_at_the_end_begins_again_once(
     assert lab.verbs.count("create") == 2
     assert lab.report.counters.copied == copied
     assert [row["code"] for row in lab.report.failures] == ["not-found"] * (1 - copied)
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 @pytest.mark.parametrize(("times", "copied"), [(1, 1), (2, 0)])
@@ -171,7 +171,7 @@ async def test_without_any_sink_the_transfer_ends_and_the_upload_stays_listed(
     lab.sink.errors["complete"] = [GONE] * 1000
     with pytest.raises(GatewayLost):
         await lab.copier.copy_in_parts(lab.row("k"))
-    assert len(lab.multipart.open) == 1
+    assert len(lab.multipart.uploads.open) == 1
 
 
 # -- requests without an answer
@@ -187,13 +187,13 @@ async def test_uploads_of_lost_requests_are_aborted_at_once_and_at_the_end(lab: 
     assert lost.key == "to/k"
     await asyncio.sleep(100.0)
     del lab.verbs[:]
-    await lab.multipart.abort_all()
+    await lab.multipart.uploads.abort_all()
     assert lab.verbs == ["abort_intended"]
     asked = lab.sink.asked[-1]
     assert (asked["key"], asked["spared"]) == ("to/k", None)
     assert asked["asked_s_ago"] >= 100.0
     assert lab.journal.state.journal(2).lost == ()
-    await lab.multipart.abort_all()
+    await lab.multipart.uploads.abort_all()
     assert lab.verbs == ["abort_intended"]
 
 
@@ -201,9 +201,9 @@ async def test_a_lost_request_stays_in_the_journal_until_a_sink_has_looked(lab: 
     lab.sink.errors["create"] = [GONE]
     lab.sink.errors["abort_intended"] = [StoreUnavailable("503")] * 2
     await lab.copier.copy_in_parts(lab.row("k"))
-    await lab.multipart.abort_all_unanswered()
+    await lab.multipart.uploads.abort_all_unanswered()
     assert [row.key for row in lab.journal.state.journal(1).lost] == ["to/k"]
-    await lab.multipart.abort_all_unanswered()
+    await lab.multipart.uploads.abort_all_unanswered()
     assert lab.journal.state.journal(2).lost == ()
 
 
@@ -226,7 +226,7 @@ async def test_an_upload_begins_again_with_the_new_version_of_its_source(lab: Co
     assert lab.delivery.etags[-4:] == ["e2"] * 4
     (row,) = lab.report.page(0)["rows"]
     assert (row["state"], row["bytes"]) == ("copied", 4 * len(PART))
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 async def test_an_upload_that_cannot_be_aborted_stays_named_while_its_object_begins_again(
@@ -245,7 +245,7 @@ async def test_an_upload_that_cannot_be_aborted_stays_named_while_its_object_beg
     await lab.copier.copy_in_parts(listed)
     named = {row.upload_id for row in lab.journal.state.journal(1).uploads}
     assert named == {"first"}, "the second was aborted when the object failed"
-    await lab.multipart.abort_all()
+    await lab.multipart.uploads.abort_all()
     assert lab.journal.state.journal(2).uploads == ()
 
 
@@ -338,7 +338,7 @@ async def test_a_store_that_refuses_is_not_asked_for_the_next_object(
     await lab.copier.copy_in_parts(lab.row("l"))
     assert lab.verbs == ["create", "complete"]
     assert lab.report.counters.server_side == 0
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
     if verb == "copy_part":
         assert lab.report.counters.copied == 2
 
@@ -362,7 +362,7 @@ async def test_a_source_that_changes_is_copied_by_the_store_from_its_beginning(
     await lab.copier.copy_in_parts(lab.row("k"))
     assert lab.verbs[-5:] == ["create", *["copy_part"] * 3, "complete"]
     assert (lab.report.counters.copied, lab.report.counters.server_side) == (1, 1)
-    assert lab.multipart.open == set()
+    assert lab.multipart.uploads.open == set()
 
 
 @pytest.mark.parametrize("was_server_side", [True, False])
