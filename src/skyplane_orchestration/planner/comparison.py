@@ -60,6 +60,7 @@ class Way:
         name: `knee`, `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`,
             `ron_n`, or the name of a service.
         title: the same for people.
+        kind: `plan` or `service`.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
         egress_usd, instance_usd, request_usd, service_usd, other_usd, total_usd: for the volume;
             None where unknown or not applicable. Instances include provisioning time and minimum

@@ -32,7 +32,7 @@ from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     provision_waits,
 )
-from skyplane_orchestration.planner.multicast.build_plan import decode_trees
+from skyplane_orchestration.planner.multicast.decode import decode_trees
 from skyplane_orchestration.planner.multicast.search import (
     TreeIncumbent,
     cheapest,

@@ -35,10 +35,15 @@ from skyplane_orchestration.model.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.model.multicast_plan import MulticastPlan, SeparateTransfers
+from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree, SeparateTransfers
 from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
+from skyplane_orchestration.planner.build_plan import (
+    LEAST_GBPS,
+    PlanRequest,
+    notes_on,
+    overlay_fields,
+)
 from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
@@ -49,7 +54,6 @@ from skyplane_orchestration.planner.least_total_cost import (
     provision_waits,
     within_wait,
 )
-from skyplane_orchestration.planner.multicast.build_plan import assemble_multicast
 from skyplane_orchestration.planner.multicast.check import multicast_violations
 from skyplane_orchestration.planner.multicast.objectives import MulticastSearch
 from skyplane_orchestration.planner.object_limits import limited_by_objects
@@ -63,6 +67,12 @@ logger = logging.getLogger(__name__)
 
 #: The search looks at every subset of the destinations, so their number is limited.
 MOST_DESTINATIONS = 8
+
+#: A note of every multicast plan.
+NOT_EXECUTED = (
+    "for looking and comparing: gateways of this release bring data to one destination, so"
+    " running it takes one transfer per destination, at the price of separate plans"
+)
 
 
 @ignores_proof_s
@@ -117,13 +127,14 @@ def multicast_plan(
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     search.require_policy(candidate, policy)
     report = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
-    found = assemble_multicast(
-        request,
-        candidate.overlay,
-        objective=objective_to_dict(objective),
-        binding=_binding(search, objective, candidate.overlay),
-        solver=report,
+    overlay = candidate.overlay
+    binding = _binding(search, objective, overlay)
+    found = MulticastPlan(
+        **overlay_fields(request, overlay, objective_to_dict(objective), binding, report),
+        destinations=request.destinations,
+        trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
         separate=_separate_transfers(search, candidate, policy),
+        notes=(NOT_EXECUTED, *notes_on(request, overlay)),
     )
     broken = multicast_violations(found, grid, limits)
     if broken:
