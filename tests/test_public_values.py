@@ -62,6 +62,7 @@ _OTHERS: Final = re.compile(r"\.(dagster|hooks|links|operators|plugins|triggers|
 #: Made by the library, from values that were checked or from documents, which `decode` checks.
 MADE_BY_THE_LIBRARY: Final = frozenset(
     {
+        "SourceContents",
         *("CopiedObject", "CostOutcome", "EdgeOutcome", "FailedObject", "TransferResult"),
         "TryOutcome",
         *("DeleteLimit", "EdgeMeasurement", "Fleet", "FleetInstance", "GatewayHandle"),

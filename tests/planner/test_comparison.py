@@ -17,7 +17,8 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.planner import Comparison, best_relay, compare, direct, plan
-from skyplane_orchestration.planner.comparison import MORE_MONEY, PLAN, SERVICE
+from skyplane_orchestration.planner.comparison import MORE_MONEY
+from skyplane_orchestration.planner.pricing.way import PLAN, SERVICE
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf

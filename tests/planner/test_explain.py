@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.planner import direct, explain_plan, plan
 from skyplane_orchestration.planner.explain import Explanation, price_of
 from skyplane_orchestration.planner.infeasibility import describe_limit
@@ -229,6 +230,16 @@ def test_requests_are_part_of_the_money(triangle: Grid) -> None:
         limits=ONE,
     )
     assert why.gbps_for_more == pytest.approx(dearer.throughput_gbps, rel=1e-3)
+
+
+def test_storage_classes_are_part_of_the_money(shipped: Grid) -> None:
+    """The grid of an explanation knows of no listing; the plan does."""
+    listed = replace(shipped, contents=SourceContents(classes={"STANDARD_IA": 0.5}))
+    answer = plan(listed, SRC, DST, MinimizeCost(1.0), volume_gb=100.0, limits=ONE)
+    dearer = MaximizeThroughput(max_cost_usd=price_of(answer) * 1.1)
+    best = plan(listed, SRC, DST, dearer, volume_gb=100.0, limits=ONE)
+    found = explain_plan(shipped, answer, limits=ONE)
+    assert found.gbps_for_more == pytest.approx(best.throughput_gbps, rel=1e-6)
 
 
 def test_inside_one_region_nothing_was_chosen(triangle: Grid) -> None:

@@ -26,7 +26,7 @@ from skyplane_orchestration.planner import (
     multicast_plan,
     plan,
 )
-from skyplane_orchestration.planner.comparison import SERVICE
+from skyplane_orchestration.planner.pricing.way import SERVICE
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from skyplane_orchestration.grids.loader import with_overrides
 from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.model.job import Limits, MinimizeCost, NetworkTierRule, Policy
 from skyplane_orchestration.planner import compare, explain_plan, frontier, multicast_plan, plan
-from skyplane_orchestration.planner.comparison import SERVICE
+from skyplane_orchestration.planner.pricing.way import SERVICE
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 if TYPE_CHECKING:

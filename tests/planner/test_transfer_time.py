@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -20,6 +21,7 @@ from skyplane_orchestration.model.job import (
     Objective,
 )
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.planner import multicast_plan, plan, transfer_time
 from skyplane_orchestration.planner.transfer_time import ObjectWork
 from skyplane_orchestration.provision import gateway_settings
@@ -28,6 +30,7 @@ S3, S3_FAR = "aws:us-east-1", "aws:eu-west-1"
 GCS, AZURE = "gcp:europe-west3", "azure:eastus"
 FASTEST = MaximizeThroughput(max_cost_usd=1e6)
 MANY, SMALL_GB = 10_000_000, 100.0
+ONE_AT = "one object moves at 0.65 of the rate of many"
 
 
 def work(src: str, dst: str, objects: int, volume_gb: float) -> ObjectWork:
@@ -121,7 +124,7 @@ def test_without_objects_a_transfer_takes_as_long_as_its_bytes(shipped: Grid) ->
 def test_one_object_is_not_promised_at_the_rate_of_many(shipped: Grid) -> None:
     one = plan(shipped, S3, S3_FAR, FASTEST, volume_gb=64, objects=1)
     assert one.transfer_s == pytest.approx(512 / one.throughput_gbps / 0.65)
-    assert "one object moves at 0.65 of the rate of many" in one.notes
+    assert f"{ONE_AT}, and the largest has 100 % of the bytes" in one.notes
     small = plan(shipped, S3, S3_FAR, MinimizeCost(1), volume_gb=0.06, objects=1)
     assert small.transfer_s == pytest.approx(2 * (0.1 + 60 / 90))
     deadline = Deadline(75 + 30)
@@ -133,6 +136,45 @@ def test_one_object_is_not_promised_at_the_rate_of_many(shipped: Grid) -> None:
     )
     assert (again.cost.total_usd or 0.0) <= total * (1 + 1e-9)
     assert again.throughput_gbps >= one.throughput_gbps * 0.99
+
+
+@pytest.mark.parametrize(
+    ("objects", "largest", "share", "words"),
+    [
+        (1001, 500 / 501, 0.65 * 501 / 500, ["largest has 99.8 % of the bytes"]),
+        (3, 0.8, 0.65 / 0.8, ["largest has 80 % of the bytes"]),
+        # The others take as long as the largest one.
+        (1001, 0.65, 1.0, []),
+        (1001, 0.0, 1.0, []),
+    ],
+)
+def test_the_largest_object_is_not_promised_at_the_rate_of_many(
+    shipped: Grid, objects: int, largest: float, share: float, words: list[str]
+) -> None:
+    listed = replace(shipped, contents=SourceContents(largest))
+    found = plan(listed, S3, S3_FAR, FASTEST, volume_gb=501, objects=objects)
+    assert found.transfer_s == pytest.approx(8 * 501 / found.throughput_gbps / share)
+    notes = [note for note in found.notes if ONE_AT in note]
+    assert notes == [f"{ONE_AT}, and the {one}" for one in words]
+
+
+def test_a_largest_object_that_is_sent_whole_has_the_rate_of_many() -> None:
+    limits = Limits()
+    for volume_gb, share in ((64 * 2**20 / 0.9e9, 1.0), (64.01 * 2**20 / 0.9e9, 0.65 / 0.9)):
+        made = ObjectWork.of(
+            S3, (S3_FAR,), 5, volume_gb, limits.part_mib, limits.whole_mib, largest=0.9
+        )
+        assert made.share == pytest.approx(share)
+
+
+@pytest.mark.parametrize("dst", [S3_FAR, S3])
+def test_small_objects_that_take_longer_than_the_largest_one_are_named(
+    shipped: Grid, dst: str
+) -> None:
+    listed = replace(shipped, contents=SourceContents(0.9))
+    found = plan(listed, S3, dst, FASTEST, volume_gb=100, objects=MANY)
+    assert found.transfer_s == pytest.approx(MANY / 3500, rel=1e-5)
+    assert any("10,000,000 objects at 3,500 writes/s" in note for note in found.notes)
 
 
 def test_the_fastest_plan_rents_what_the_store_can_take_and_says_why_it_is_no_faster(

@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import open as storage_open, preflight
 from skyplane_orchestration.storage.open import spec_of
@@ -43,6 +44,27 @@ def test_volume_counts_what_the_filters_let_through(folder: Path) -> None:
     assert (volume.objects, volume.size_bytes, volume.is_capped) == (3, 60, False)
     assert preflight.measure(job_of(folder, include=("*.csv",)), NONE).objects == 2
     assert preflight.measure(job_of(folder, exclude=("*.csv",)), NONE).size_bytes == 30
+
+
+def test_a_listing_shows_the_classes_and_the_largest_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_bucket("mixed")
+    store = stores.open_store(StoreSpec("memory", "mixed"))
+    sizes = {"a": (10, None), "b": (5, "STANDARD_IA"), "c": (3, "STANDARD_IA"), "d": (2, "GLACIER")}
+    rows = [
+        replace(store.put(key, bytes(size)), storage_class=name)
+        for key, (size, name) in sizes.items()
+    ]
+    monkeypatch.setattr(store, "list", lambda prefix, **_: iter(rows))
+    monkeypatch.setattr(storage_open, "open_store", lambda *_: store)
+    job = TransferJob(Location("s3://mixed/"), Location("s3://there/"))
+    assert preflight.measure(job, NONE).contents == SourceContents(
+        0.5, {"STANDARD_IA": 0.4, "GLACIER": 0.1}
+    )
+    rows[:] = [replace(row, size_bytes=0) for row in rows[:2]]
+    empty = SourceContents(0.0, {"STANDARD_IA": 0.0})
+    assert preflight.measure(job, NONE).contents == empty
 
 
 @pytest.mark.parametrize(("cap", "is_capped"), [(2, True), (3, False), (4, False)])

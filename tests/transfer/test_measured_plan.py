@@ -23,6 +23,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
 
 S, R, OTHER, T = "aws:s", "azure:r", "azure:other", "gcp:t"
@@ -74,6 +75,18 @@ def test_a_relay_that_is_slower_than_the_grid_says_is_left_out() -> None:
     assert found.objective == plan.objective
     # A call that comes with the first plan finds the fleet.
     assert found.replaces == plan.shape
+
+
+def test_what_the_listing_has_shown_still_counts() -> None:
+    """A half of the objects is in a class, whose retrieval costs a cent per GiB."""
+    contents = SourceContents(1.0, {"STANDARD_IA": 0.5})
+    prices = {"storage_classes": {"aws": {"STANDARD_IA": {"retrieval": 0.01, "read": 0.001}}}}
+    grid = replace(GRID, price_document={**GRID.price_document, **prices})
+    plan = plan_of(FASTEST, replace(grid, contents=contents))
+    found = plan_measured(grid, JOB, plan, [], FREE, {})
+    assert found.contents == contents
+    retrieval = found.cost.other_usd["retrieval"]
+    assert retrieval == plan.cost.other_usd["retrieval"] == pytest.approx(0.5 * 100e9 / 2**30 / 100)
 
 
 def test_neither_another_region_nor_another_instance_comes_in() -> None:

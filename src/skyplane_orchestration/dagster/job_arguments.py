@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import (
     ProbeRule,
     ServerSideRule,
 )
+from skyplane_orchestration.model.source_contents import SourceContents
 
 
 class JobArguments(TypedDict, total=False):
@@ -35,6 +36,7 @@ class JobArguments(TypedDict, total=False):
     policy: Policy
     volume_gb: float | None
     objects: int | None
+    contents: SourceContents
     move: bool
     strict_metadata: bool
     guess_mime_type: bool

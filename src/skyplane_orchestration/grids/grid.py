@@ -21,6 +21,7 @@ from skyplane_orchestration.grids.price_rules import (
 )
 from skyplane_orchestration.model.location import did_you_mean
 from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.source_contents import NOT_LISTED, SourceContents
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
@@ -165,6 +166,7 @@ class Grid:
         has_own_prices: the grid has a price.csv; then bytes and instances cost what its tables say,
             and nothing comes with them.
         source_storage_class, key_requests: of the policy of a job.
+        contents: what the listing of a job's source has shown.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -191,6 +193,7 @@ class Grid:
     has_own_prices: bool = False
     source_storage_class: str | None = None
     key_requests: str = "none"
+    contents: SourceContents = NOT_LISTED
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property

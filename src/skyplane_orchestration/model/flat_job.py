@@ -22,8 +22,8 @@ _LOCATION: Final = {
 }
 
 
-#: Fields of `TransferJob` that plain values make.
-_MADE: Final = ("source", "destination", "objective", "limits", "policy")
+#: Fields of `TransferJob` that plain values make, and what only a listing tells.
+_MADE: Final = ("source", "destination", "objective", "limits", "policy", "contents")
 
 
 @cache

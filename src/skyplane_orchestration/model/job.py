@@ -22,6 +22,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.job_checks import check_delete, check_metadata, check_move
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
+from skyplane_orchestration.model.source_contents import NOT_LISTED, SourceContents
 from skyplane_orchestration.model.written_attributes import written_attributes
 from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
 
@@ -327,7 +328,7 @@ class TransferJob(JobOptions):
             of the client; see `MinimizeCost`.
         move: delete each object at the source once its copy is verified and the whole has
             ended well; see docs/how-to/move.md.
-        volume_gb, objects: planning figures; taken from a listing when None.
+        volume_gb, objects, contents: planning figures; a listing has them when volume_gb is None.
         guess_mime_type: a file that is copied to a bucket gets the content type of its name.
         files_from: keys below the source prefix; nothing else is copied, and a key that is not
             at the source is a failed object. None for all.
@@ -362,6 +363,7 @@ class TransferJob(JobOptions):
     policy: Policy = field(default_factory=Policy)
     volume_gb: float | None = None
     objects: int | None = None
+    contents: SourceContents = NOT_LISTED
     move: bool = False
     guess_mime_type: bool = True
     files_from: tuple[str, ...] | None = None

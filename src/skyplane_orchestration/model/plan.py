@@ -14,6 +14,7 @@ from typing import Any
 
 from skyplane_gateway.common.schema import Document, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.source_contents import NOT_LISTED, SourceContents
 
 PLAN_SCHEMA_VERSION = 1
 
@@ -205,6 +206,7 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
             through no gateway, and the rate and the instances are for the other objects.
         notes: remarks for the reader, such as a price that was never verified.
         objects: number of objects to move; None when not given.
+        contents: what the listing of the source has shown of them.
         refused: launches that clouds refused for earlier plans of this job, and that this plan
             does without.
         replaces: the `shape` of the first plan of this job, which was refused, or made before the
@@ -221,6 +223,7 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
     notes: tuple[str, ...] = field(default=())
     server_side_copy: bool = False
     objects: int | None = None
+    contents: SourceContents = NOT_LISTED
     refused: tuple[RefusedLaunch, ...] = ()
     replaces: str = ""
     expected_gbps: float | None = None

@@ -35,9 +35,13 @@ from skyplane_orchestration.planner.instance_options import (
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
-from skyplane_orchestration.planner.pricing.other_items import OtherItems, other_items
+from skyplane_orchestration.planner.pricing.other_items import (
+    OtherItems,
+    other_items,
+    priced_classes,
+)
 from skyplane_orchestration.planner.promise import expected_and_promised_gbps
-from skyplane_orchestration.planner.transfer_time import Bound, ObjectWork
+from skyplane_orchestration.planner.transfer_time import ONE_OBJECT_SHARE, Bound, ObjectWork
 from skyplane_orchestration.units import gb_to_gbit
 
 #: The lowest rate of any plan: slower flows are within the solver's tolerance.
@@ -125,6 +129,7 @@ class PlanRequest:
             self.volume_gb,
             self.limits.part_mib,
             self.limits.whole_mib,
+            self.grid.contents.largest,
         )
 
     def object_bound(self, overlay: Overlay | None = None) -> Bound:
@@ -204,6 +209,7 @@ def assemble(
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         notes=(*notes_on(request, overlay), *_notes_on_quotas(request, overlay, binding)),
         objects=request.objects,
+        contents=request.grid.contents,
         expected_gbps=expected,
         promised_gbps=promised,
         confidence=request.limits.confidence,
@@ -251,15 +257,24 @@ def notes_on(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
     )
 
 
-def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
-    """A note where the objects take longer than their bytes."""
-    bound = request.object_bound(overlay)
-    if request.share < 1:
-        return (f"one object moves at {request.share:g} of the rate of many",)
+def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> Iterator[str]:
+    """Notes on storage classes that a listing has shown, and on objects that take longer than
+    their bytes."""
+    grid, bound = request.grid, request.object_bound(overlay)
+    if grid.source_storage_class is None:
+        for name, (_, share) in priced_classes(grid, request.src).items():
+            yield (
+                f"{100 * share:.3g} % of the bytes are in the storage class {name}; the "
+                "total counts their retrieval"
+            )
     least = (request.transfer_s_of(overlay) or 0.0) * (1 - _ROUNDING)
-    if bound.seconds < max(least, _WORTH_A_NOTE_S):
-        return ()
-    return (f"the objects need more time than their bytes: {bound.sentence}",)
+    if bound.seconds >= max(least, _WORTH_A_NOTE_S):
+        yield f"the objects need more time than their bytes: {bound.sentence}"
+    elif request.share < 1:
+        yield (
+            f"one object moves at {ONE_OBJECT_SHARE:g} of the rate of many, and the largest has "
+            f"{100 * ONE_OBJECT_SHARE / request.share:.3g} % of the bytes"
+        )
 
 
 def _notes_on_quotas(

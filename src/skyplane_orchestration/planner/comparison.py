@@ -6,7 +6,7 @@ All use the same grid and the same limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +31,8 @@ from skyplane_orchestration.planner.baselines import baselines, default_objectiv
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.optimize import plan
-from skyplane_orchestration.planner.pricing.transfer_services import Evidence, quote_services
+from skyplane_orchestration.planner.pricing.transfer_services import quote_services
+from skyplane_orchestration.planner.pricing.way import Way
 from skyplane_orchestration.planner.single_region import is_single_region
 
 SCHEMA_VERSION: Final = 1
@@ -42,55 +43,12 @@ MORE_MONEY: Final = 1.25
 
 _RON: Final = "over the one relay that is fastest, whatever it costs"
 
-PLAN, SERVICE = "plan", "service"
-
 #: A note of every comparison. Its figures are from Fig. 6 of the paper, with up to 8 instances.
 RATES_OF_SERVICES: Final = (
     "the services publish no rates, so there is none here; Skyplane's prototype was up to 4.6"
     " times as fast as DataSync, up to 5.0 times as fast as Storage Transfer Service, and on"
     " some routes about as fast as AzCopy (NSDI 2023, section 7.2)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One row of a comparison: a plan, or the price of a service.
-
-    Attributes:
-        name: `knee`, `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`,
-            `ron_n`, or the name of a service.
-        title: the same for people.
-        kind: `plan` or `service`.
-        throughput_gbps, transfer_s: None for a service: none publishes a rate.
-        egress_usd, instance_usd, request_usd, service_usd, other_usd, total_usd: for the volume;
-            None where unknown or not applicable. Instances include provisioning time and minimum
-            billing; `other_usd` is the sum of a plan's, or what reading costs a service.
-        usd_per_gb: per GB (1e9 bytes), without requests and without fees per run.
-        relays: regions between the ends.
-        reason: why there is no such plan or service; empty if there is one.
-        notes: what the row was asked for, and what it does not count.
-        plan: the plan; None for a service.
-        fee, served: see `ServiceQuote`; None for a plan.
-    """
-
-    name: str
-    title: str
-    kind: str = PLAN
-    throughput_gbps: float | None = None
-    transfer_s: float | None = None
-    egress_usd: float | None = None
-    instance_usd: float | None = None
-    request_usd: float | None = None
-    service_usd: float | None = None
-    other_usd: float | None = None
-    total_usd: float | None = None
-    usd_per_gb: float | None = None
-    relays: tuple[str, ...] = ()
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    plan: TransferPlan | None = None
-    fee: Evidence | None = None
-    served: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +142,7 @@ def compare(
         ways += [_baseline(name, *one) for name, one in others.items()]
     # Services send by their own ways out, so the policy's tier does not change their prices.
     plain = priced_for(grid, replace(policy, network_tier="premium"), volume_gb)
-    for quote in quote_services(plain, src, dst, volume_gb, objects):
-        facts = {one.name: getattr(quote, one.name) for one in fields(quote)}
-        ways.append(Way(name=facts.pop("service"), kind=SERVICE, **facts))
+    ways += quote_services(plain, src, dst, volume_gb, objects)
     return Comparison(
         src=src,
         dst=dst,

@@ -127,7 +127,7 @@ def explain_plan(
 
     Raises what `plan` raises, except PlanInfeasible, which is a result here.
     """
-    grid = priced_for(grid, policy, explained.volume_gb)
+    grid = priced_for(replace(grid, contents=explained.contents), policy, explained.volume_gb)
     money = price_of(explained)
     if not explained.edges:
         return Explanation(explained, None, (), None, money, money * MORE_MONEY, None)

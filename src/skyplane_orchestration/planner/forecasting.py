@@ -27,8 +27,9 @@ from skyplane_orchestration.model.job import (
     require_at_least,
     require_positive,
 )
-from skyplane_orchestration.planner.comparison import Way, compare
+from skyplane_orchestration.planner.comparison import compare
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
+from skyplane_orchestration.planner.pricing.way import Way
 
 SCHEMA_VERSION: Final = 1
 Schedule = Literal["hourly", "daily", "weekly", "monthly"]

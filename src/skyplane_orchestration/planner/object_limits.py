@@ -26,19 +26,21 @@ def limited_by_objects(request: PlanRequest, problem: PlanProblem) -> PlanProble
     work = request.object_work
     if work is None:
         return problem
+    # The share of a rate moves the volume.
+    volume_gbit = request.volume_gbit / work.share
 
     def limited(kind: InstanceType, region: int) -> InstanceType:
         seconds = work.seconds_with_one(problem.tags[region], kind)
         if region not in problem.ends or not seconds:
             return kind
-        most = max(request.volume_gbit / seconds, _LEAST_GBPS)
+        most = max(volume_gbit / seconds, _LEAST_GBPS)
         if region == problem.src:
             return replace(kind, egress_gbps=min(kind.egress_gbps, most))
         return replace(kind, ingress_gbps=min(kind.ingress_gbps, most))
 
     regions = problem.option_region.tolist()
     types = tuple(map(limited, problem.types, regions))
-    most = max(request.volume_gbit / work.least.seconds, _LEAST_GBPS)
+    most = max(volume_gbit / work.least.seconds, _LEAST_GBPS)
     egress = np.array([kind.egress_gbps for kind in types])
     ingress = np.array([kind.ingress_gbps for kind in types])
     for end in problem.ends:

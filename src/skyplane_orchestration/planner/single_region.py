@@ -104,11 +104,11 @@ class SingleRegion:
         self._objects_gbps = math.inf
         work = request.object_work
         if work is not None and counts_time(objective):
+            volume_gbit = request.volume_gbit / work.share
             with_one_s = max(work.seconds_with_one(end, kind) for end in {src, dst})
             if with_one_s:
-                most = request.volume_gbit / with_one_s
-                self._instance_gbps = min(self._instance_gbps, most)
-            self._objects_gbps = request.volume_gbit / work.least.seconds
+                self._instance_gbps = min(self._instance_gbps, volume_gbit / with_one_s)
+            self._objects_gbps = volume_gbit / work.least.seconds
 
     @property
     def most_gbps(self) -> float:

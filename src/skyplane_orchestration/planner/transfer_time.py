@@ -1,8 +1,8 @@
 """Seconds that the objects of a job take, whatever the network between the regions carries.
 
-A transfer takes `max(VOL / (share * G), object seconds)`; the share is 1, but for one object. The
-object seconds are the largest of several bounds, since listing, reading, sending and writing go on
-side by side:
+A transfer takes `max(VOL / (share * G), object seconds)`. The share is 1, unless the largest object
+takes longer than all bytes together. The object seconds are the largest of several bounds, since
+listing, reading, sending and writing go on side by side:
 
 - requests over what the store takes, per prefix of S3, bucket of Google or account of Azure;
 - requests x seconds of one over those that the gateways of an end have in flight;
@@ -25,7 +25,7 @@ from skyplane_orchestration.formatting import counted, duration
 from skyplane_orchestration.grids import InstanceType
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
 from skyplane_orchestration.planner.pricing.plan_cost import RequestCounts, request_counts
-from skyplane_orchestration.units import BYTES_PER_MIB, gb_to_bytes
+from skyplane_orchestration.units import BYTES_PER_MIB, gb_to_bytes, mib_to_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,7 @@ class ObjectWork:
         src, destinations: region tags.
         body_bytes: of a request that carries bytes; there are `counts.reads` at each end.
         body_s: seconds of such a request.
+        share: of the plan's rate, what the objects reach.
     """
 
     src: str
@@ -130,6 +131,7 @@ class ObjectWork:
     counts: RequestCounts
     body_bytes: float
     body_s: float
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -140,21 +142,24 @@ class ObjectWork:
         volume_gb: float,
         part_mib: float,
         whole_mib: float,
+        largest: float = 0.0,
     ) -> ObjectWork:
-        """The work of `objects` of the same size; sizes as in `Limits`."""
+        """The work of `objects` of the same size, but for the largest one.
+
+        Args:
+            part_mib, whole_mib: as in `Limits`.
+            largest: share of the bytes that the largest object has; 0 where it is not known.
+        """
         total_bytes = gb_to_bytes(volume_gb)
         counts = request_counts(
             objects, total_bytes / objects, destinations, part_mib, whole_mib=whole_mib
         )
         body_bytes = max(total_bytes / counts.reads, 1.0)
         body_s = REQUEST_S + body_bytes / STREAM_BYTES_PER_S
-        return cls(src, destinations, objects, counts, body_bytes, body_s)
-
-    @property
-    def share(self) -> float:
-        """The share of the plan's rate that the objects reach."""
-        is_one_in_parts = self.objects == 1 and self.counts.reads > 1
-        return ONE_OBJECT_SHARE if is_one_in_parts else 1.0
+        largest = 1.0 if objects == 1 else largest
+        is_in_parts = total_bytes * largest > mib_to_bytes(whole_mib)
+        share = min(1.0, ONE_OBJECT_SHARE / largest) if is_in_parts else 1.0
+        return cls(src, destinations, objects, counts, body_bytes, body_s, share)
 
     @property
     def least(self) -> Bound:

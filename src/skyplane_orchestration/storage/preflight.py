@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import (
     CountingLister,
@@ -64,7 +66,8 @@ class Volume:
     objects: int
     size_bytes: int
     is_capped: bool
-    archived: int = 0
+    archived: int
+    contents: SourceContents
 
 
 def require_ends_apart(job: TransferJob) -> None:
@@ -186,19 +189,26 @@ def measure(
 
     Raises EmptySource if the job does not allow that, or StoreError.
     """
-    objects = size = archived = 0
+    objects = size = archived = largest = 0
+    of_class: Counter[str] = Counter()
     require_file(job)
     with open_location(job.source, credentials) as store:
         lister = CountingLister((listing or SourceListing()).lister(job, store), "source")
         # Without a listing of the destination there are no conflicts.
         rows = select(rule_of(job), lister, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
+            info = row.source
             objects += 1
-            size += row.source.size_bytes
+            size += info.size_bytes
+            largest = max(largest, info.size_bytes)
+            if info.storage_class is not None:
+                of_class[info.storage_class] += info.size_bytes
             archived += row.refusal is NotRestored
         is_capped = objects == LISTING_CAP and next(rows, None) is not None
         require_some(job, store, selected=objects, listed=lister.count)
-    return Volume(objects, size, is_capped, archived)
+    classes = {name: listed / (size or 1) for name, listed in of_class.items()}
+    contents = SourceContents(largest / (size or 1), classes)
+    return Volume(objects, size, is_capped, archived, contents)
 
 
 def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:

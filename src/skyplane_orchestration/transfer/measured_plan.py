@@ -162,7 +162,8 @@ def _on_running(grid: Grid, plan: TransferPlan, provision_s: Mapping[str, float]
         for cloud, name in run
         if tag.startswith(f"{cloud}:") and not group.type.startswith(name)
     ]
-    return replace(grid.with_account(quotas), types=types, provision_s=provision_s)
+    account = grid.with_account(quotas)
+    return replace(account, types=types, provision_s=provision_s, contents=plan.contents)
 
 
 def _require_running(found: TransferPlan, plan: TransferPlan) -> None:

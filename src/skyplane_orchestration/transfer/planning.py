@@ -22,6 +22,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.provision.parallel import answered
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
@@ -109,7 +110,7 @@ def plan_job(
     on_measured(job)
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
-        grid = within_quotas(grid, provisioner, ends, job.policy)
+        grid = replace(within_quotas(grid, provisioner, ends, job.policy), contents=job.contents)
     for place in (given.source, given.destination):
         cloud = ends[0].partition(":")[0]
         if place.kind != "file" or place.region or cloud in ("local", *job.limits.instance_types):
@@ -177,8 +178,9 @@ def plan_job_again(
     every = (*plan.refused, refused)
     ends = plan.src, plan.dst
     with timed("plan again"):
+        grid = within_quotas(grid, provisioner, ends, job.policy, every)
         found = planner.plan(
-            within_quotas(grid, provisioner, ends, job.policy, every),
+            replace(grid, contents=plan.contents),
             *ends,
             objective_from_dict(plan.objective),
             volume_gb=plan.volume_gb,
@@ -250,7 +252,7 @@ def plan_job_to_all(
     source = job.source.region
     grid = within_quotas(grid, provisioner, (source, *destinations), job.policy)
     plan = planner.multicast_plan(
-        grid,
+        replace(grid, contents=job.contents),
         source,
         destinations,
         job.objective or MinimizeCost(),
@@ -274,7 +276,13 @@ def summed(jobs: Sequence[TransferJob]) -> TransferJob:
         )
     volume_gb = sum(job.volume_gb or 0.0 for job in jobs)
     objects = sum(job.objects or 0 for job in jobs)
-    return replace(first, volume_gb=volume_gb or None, objects=objects or None)
+    parts = [(job.contents, (job.volume_gb or 0.0) / (volume_gb or 1.0)) for job in jobs]
+    names = {name for part, _ in parts for name in part.classes}
+    contents = SourceContents(
+        max(part.largest * share for part, share in parts),
+        {name: sum(part.classes.get(name, 0.0) * share for part, share in parts) for name in names},
+    )
+    return replace(first, volume_gb=volume_gb or None, objects=objects or None, contents=contents)
 
 
 def measured(
@@ -291,7 +299,12 @@ def measured(
     volume = preflight.measure(job, credentials, listing)
     # Empty objects count as one byte: without a volume a plan has all instances of the quotas.
     size_bytes = max(volume.size_bytes, min(volume.objects, 1))
-    job = replace(job, volume_gb=bytes_to_gb(size_bytes) or None, objects=volume.objects)
+    job = replace(
+        job,
+        volume_gb=bytes_to_gb(size_bytes) or None,
+        objects=volume.objects,
+        contents=volume.contents,
+    )
     notes = []
     if volume.is_capped:
         notes.append(f"the listing stopped at {volume.objects} objects; there is more to move")

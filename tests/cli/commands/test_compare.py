@@ -9,6 +9,8 @@ import pytest
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
+from skyplane_orchestration.storage import preflight
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
@@ -110,3 +112,17 @@ def test_a_file_is_in_no_cloud(run_json: RunJson, tmp_path: Path) -> None:
         ways = ways_of(document)
         assert ways["cheapest"]["egress_usd"] == 0.0
         assert "not from a directory" in ways["AWS DataSync"]["reason"]
+
+
+def test_all_ways_pay_for_the_classes_that_the_listing_shows(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = SourceContents(0.1, {"STANDARD_IA": 0.5})
+    volume = preflight.Volume(10, 10**11, is_capped=False, archived=0, contents=contents)
+    monkeypatch.setattr(preflight, "measure", lambda *_: volume)
+    regions = "--src-region", SRC, "--dst-region", DST
+    ways = ways_of(run_json("compare", "s3://a/", "s3://b/", *regions))
+    usd = pytest.approx(50e9 / 2**30 * 0.01)
+    others = [ways[name]["plan"]["cost"]["other_usd"] for name in PLANS]
+    assert [one["retrieval"] for one in others] == [usd] * len(PLANS)
+    assert ways["AWS DataSync, basic mode"]["other_usd"] == usd

@@ -11,6 +11,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, Policy
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.planner import multicast_plan, plan
 
 VIRGINIA, OREGON, IOWA, EASTUS = (
@@ -81,6 +82,31 @@ def test_a_storage_class_costs_its_retrieval_and_its_reads(
     assert found.cost.request_usd == pytest.approx(
         (plain.cost.request_usd or 0.0) + 100 * (read - standard)
     )
+
+
+def test_each_class_of_a_listing_costs_by_its_share(shipped: Grid) -> None:
+    """Reads count by the bytes too; DEEP_ARCHIVE has no price."""
+    shares = {
+        "STANDARD_IA": 0.1,
+        "GLACIER_IR": 0.2,
+        "DEEP_ARCHIVE": 0.3,
+    }
+    listed = replace(shipped, contents=SourceContents(0.0, shares))
+    plain, found = (planned(grid, VIRGINIA, OREGON, 100_000) for grid in (shipped, listed))
+    gib = 100e9 / 2**30
+    assert found.cost.other_usd["retrieval"] == pytest.approx(gib * (0.1 * 0.01 + 0.2 * 0.03))
+    reads = 10 * (0.001 - 0.0004) + 20 * (0.01 - 0.0004)
+    assert found.cost.request_usd == pytest.approx((plain.cost.request_usd or 0.0) + reads)
+    notes = [note for note in found.notes if "storage class" in note]
+    assert notes == [
+        f"{share} % of the bytes are in the storage class {name}; the total counts their retrieval"
+        for share, name in ((10, "STANDARD_IA"), (20, "GLACIER_IR"))
+    ]
+    assert found.contents == listed.contents
+    # What the user says holds for all objects.
+    given = planned(listed, VIRGINIA, OREGON, 100_000, source_storage_class="ONEZONE_IA")
+    assert given.cost.other_usd["retrieval"] == pytest.approx(gib * 0.01)
+    assert not any("storage class" in note for note in given.notes)
 
 
 @pytest.mark.parametrize(("src", "name"), [(IOWA, "STANDARD_IA"), (VIRGINIA, "Cool")])

@@ -10,10 +10,10 @@ import pytest
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.planner.pricing.transfer_services import (
-    ServiceQuote,
     load_services,
     quote_services,
 )
+from skyplane_orchestration.planner.pricing.way import Way
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 AWS, GCP, AZURE = "aws:us-east-1", "gcp:us-east4", "azure:eastus"
@@ -22,10 +22,10 @@ HERE = "local:this-machine"
 PLACES = {"aws": AWS, "gcp": GCP, "azure": AZURE, "local": HERE}
 
 
-def quotes_of(*arguments: object) -> dict[str, ServiceQuote]:
+def quotes_of(*arguments: object) -> dict[str, Way]:
     found = quote_services(*arguments)  # type: ignore[arg-type]
-    assert len({quote.service for quote in found}) == len(found)
-    return {quote.service: quote for quote in found}
+    assert len({quote.name for quote in found}) == len(found)
+    return {quote.name: quote for quote in found}
 
 
 def test_a_quote_is_fee_and_egress_and_requests(shipped: Grid) -> None:
@@ -96,7 +96,7 @@ def test_every_route_has_a_price_or_a_reason_from_each_service(
     shipped: Grid, src: str, dst: str
 ) -> None:
     found = quote_services(shipped, PLACES[src], PLACES[dst], 1.0, 1)
-    served = {quote.service.partition(",")[0] for quote in found}
+    served = {quote.name.partition(",")[0] for quote in found}
     assert served == {"AWS DataSync", "Google Storage Transfer Service", "AzCopy"}
     for quote in found:
         assert bool(quote.reason) != (quote.total_usd is not None)

@@ -18,6 +18,7 @@ from skyplane_orchestration.cli.locations import (
     require_plain_regions,
 )
 from skyplane_orchestration.cli.option_parser import Subparsers
+from skyplane_orchestration.model.source_contents import NOT_LISTED
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.location import Location
     from skyplane_orchestration.planner import Comparison
-    from skyplane_orchestration.planner.comparison import Way
+    from skyplane_orchestration.planner.pricing.way import Way
 
 #: Region of files: outside of every cloud.
 _HERE: Final = "local:this-machine"
@@ -74,15 +75,18 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     objective = planner_options.objective_from(options)
     src, dst = options.src, options.dst
     notes: tuple[str, ...] = ()
+    contents = NOT_LISTED
     if are_locations(options, client.grid.tags):
         job, notes = as_prefix_or_object(
             planning_job(options, client), lambda job: client.job_run(job).measured()
         )
         src, dst = _region_of(job.source), _region_of(job.destination)
         request |= {"volume_gb": job.volume_gb, "objects": job.objects}
+        contents = job.contents
     else:
         require_plain_regions(options)
-    grid = client.grid_within_quotas((src, dst), request["policy"])
+    within = client.grid_within_quotas((src, dst), request["policy"])
+    grid = replace(within, contents=contents)
     hourly = client.default_objective.value_of_time_usd_per_hour
     found = planner.compare(grid, src, dst, objective, value_of_time_usd_per_hour=hourly, **request)
     return replace(found, notes=(*found.notes, *notes))

@@ -72,11 +72,24 @@ def other_items(
 
     Raises ConfigurationInvalid for a storage class that the source's cloud does not have.
     """
+    fixed: dict[str, float] = {}
+    priced = priced_classes(grid, src).values()
+    retrieval = sum(prices.get("retrieval", 0.0) * share for prices, share in priced)
+    if retrieval and volume_gb:
+        fixed[RETRIEVAL] = retrieval * gb_to_gib(volume_gb)
+    asked = [
+        *([src] if grid.key_requests in ("source", "both") else ()),
+        *(destinations if grid.key_requests in ("destination", "both") else ()),
+    ]
+    services = grid.price_document.get("key_requests") or {}
+    keys = sum(float(services.get(cloud_of(tag), {}).get("usd", 0.0)) for tag in asked)
+    if objects and keys:
+        fixed[KEYS] = objects * keys / _REQUESTS_PER_PRICE
     facts = grid.beside_bytes_and_instances
     # Processes of this machine have neither addresses nor disks of a cloud.
     rented = {kind.cloud for kind in grid.types if kind.usd_per_hour}
     return OtherItems(
-        fixed_usd=fixed_usd(grid, src, destinations, objects, volume_gb),
+        fixed_usd=fixed,
         packet_headers=float(facts.get("packet_headers", 0.0)),
         usd_per_hour={
             item: {
@@ -88,45 +101,32 @@ def other_items(
     )
 
 
-def fixed_usd(
-    grid: Grid,
-    src: str,
-    destinations: Sequence[str],
-    objects: int | None,
-    volume_gb: float | None,
-) -> dict[str, float]:
-    """Retrieval and requests to a key service; raises as `other_items`."""
-    found: dict[str, float] = {}
-    retrieval = storage_class_prices(grid, src).get("retrieval", 0.0)
-    if retrieval and volume_gb:
-        found[RETRIEVAL] = retrieval * gb_to_gib(volume_gb)
-    asked = [
-        *([src] if grid.key_requests in ("source", "both") else ()),
-        *(destinations if grid.key_requests in ("destination", "both") else ()),
-    ]
-    services = grid.price_document.get("key_requests") or {}
-    prices = [float(services.get(cloud_of(tag), {}).get("usd", 0.0)) for tag in asked]
-    if objects and any(prices):
-        found[KEYS] = objects * sum(prices) / _REQUESTS_PER_PRICE
-    return found
+def read_usd(grid: Grid, src: str) -> float:
+    """USD per 1000 reads of the source's objects; raises as `priced_classes`."""
+    usual = grid.request_prices(cloud_of(src)).get("read", 0.0)
+    priced = priced_classes(grid, src).values()
+    more = sum((prices.get("read", usual) - usual) * share for prices, share in priced)
+    return usual + more
 
 
-def storage_class_prices(grid: Grid, src: str) -> Mapping[str, float]:
-    """Prices of the source's storage class; empty for one that is free to read.
+def priced_classes(grid: Grid, src: str) -> Mapping[str, tuple[Mapping[str, float], float]]:
+    """Storage class -> its prices and its share, for classes of the source that cost retrieval.
 
-    Raises ConfigurationInvalid for a class that the source's cloud does not have.
+    They are those of the listing, unless the policy names one.
+
+    Raises ConfigurationInvalid for a named class that the source's cloud does not have.
     """
-    name = grid.source_storage_class
-    if name is None:
-        return {}
     listed = (grid.price_document.get("storage_classes") or {}).get(cloud_of(src), {})
-    if not isinstance(prices := listed.get(name), Mapping):
-        known = ", ".join(one for one, found in listed.items() if isinstance(found, Mapping))
-        raise ConfigurationInvalid.about(
-            "{source_storage_class} {name} is not a class of {cloud} with a price of reading; those"
-            " are {known}",
-            name=name,
-            cloud=cloud_of(src),
-            known=known or "none",
-        )
-    return prices
+    known = {name: prices for name, prices in listed.items() if isinstance(prices, Mapping)}
+    name, shares = grid.source_storage_class, grid.contents.classes
+    if name is not None:
+        if name not in known:
+            raise ConfigurationInvalid.about(
+                "{source_storage_class} {name} is not a class of {cloud} with a price of reading;"
+                " those are {known}",
+                name=name,
+                cloud=cloud_of(src),
+                known=", ".join(known) or "none",
+            )
+        shares = {name: 1.0}
+    return {name: (known[name], share) for name, share in shares.items() if name in known}

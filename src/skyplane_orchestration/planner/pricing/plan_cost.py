@@ -10,7 +10,7 @@ from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing
-from skyplane_orchestration.planner.pricing.other_items import OtherItems, storage_class_prices
+from skyplane_orchestration.planner.pricing.other_items import OtherItems, read_usd
 from skyplane_orchestration.units import (
     gb_to_bytes,
     mib_to_bytes,
@@ -76,10 +76,8 @@ def request_usd(
         *((dst, "write", count) for dst, count in made.writes.items()),
         *((dst, "list", made.listings) for dst in destinations),
     ):
-        prices = grid.request_prices(tag.partition(":")[0])
-        if verb == "read":
-            prices = {**prices, **storage_class_prices(grid, tag)}
-        total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
+        usd = grid.request_prices(tag.partition(":")[0]).get(verb, 0.0)
+        total += count * (read_usd(grid, tag) if verb == "read" else usd) / REQUESTS_PER_PRICE
     return total
 
 

@@ -18,21 +18,10 @@ import yaml
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
-from skyplane_orchestration.planner.pricing.other_items import fixed_usd
+from skyplane_orchestration.planner.pricing.other_items import other_items
 from skyplane_orchestration.planner.pricing.plan_cost import request_usd
+from skyplane_orchestration.planner.pricing.way import SERVICE, Evidence, Way
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The source of a fact, `as_of` its date or, without one, the day on which it was read.
-
-    `is_verified`: the source was read and states the fact; otherwise general knowledge.
-    """
-
-    source: str
-    as_of: str
-    is_verified: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +58,13 @@ class TransferService:
     refusals: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceQuote:
-    """The price of one service for one job.
-
-    Attributes:
-        service, title: its name, and a short name.
-        usd_per_gb: fee and egress per GB (1e9 bytes), without the fee per task and without
-            requests; None if the service does not serve the route.
-        service_usd: its fee for the volume and for one run.
-        request_usd: requests at both ends; None when the number of objects is not known.
-        other_usd: retrieval and requests to a key service; None without any. Packet headers are
-            not counted: no service says how it bills them.
-        reason: why it does not serve the route; empty if it does.
-        fee, served: the sources of the fee and of the list of routes.
-    """
-
-    service: str
-    title: str
-    usd_per_gb: float | None
-    service_usd: float | None
-    egress_usd: float | None
-    request_usd: float | None
-    other_usd: float | None
-    total_usd: float | None
-    reason: str
-    notes: tuple[str, ...]
-    fee: Evidence | None
-    served: Evidence | None
-
-
 def quote_services(
     grid: Grid,
     src: str,
     dst: str,
     volume_gb: float | None = None,
     objects: int | None = None,
-) -> tuple[ServiceQuote, ...]:
+) -> tuple[Way, ...]:
     """The price of each service from one region tag to another, at the grid's egress prices.
 
     A service has one quote for each offer on the route, or one quote with the reason if it does not
@@ -115,15 +74,13 @@ def quote_services(
         if cloud_of(tag) != "local":
             grid.index_of(tag)
     route = f"{cloud_of(src)}>{cloud_of(dst)}"
-    quotes: list[ServiceQuote] = []
+    quotes: list[Way] = []
     for service in load_services():
         offers = [offer for offer in service.offers if route in offer.routes]
         quotes += [_quote(grid, offer, src, dst, volume_gb, objects) for offer in offers]
         if not offers:
             reason = next(why for glob, why in service.refusals if fnmatchcase(route, glob))
-            nothing = (None,) * 6
-            names = (service.name, service.title)
-            quotes.append(ServiceQuote(*names, *nothing, reason, (), None, None))
+            quotes.append(Way(service.name, service.title, SERVICE, reason=reason))
     return tuple(quotes)
 
 
@@ -134,27 +91,27 @@ def _quote(
     dst: str,
     volume_gb: float | None,
     objects: int | None,
-) -> ServiceQuote:
+) -> Way:
     egress = 0.0 if src == dst else grid.egress_price(src, dst)
     requests = None
     if objects is not None:
         requests = request_usd(
             grid, src, (dst,), objects, volume_gb, offer.part_mib, offer.commit_writes
         )
-    read = sum(fixed_usd(grid, src, (dst,), objects, volume_gb).values())
+    read = sum(other_items(grid, src, (dst,), objects, volume_gb).fixed_usd.values())
     fee = None if volume_gb is None else offer.usd_per_gb * volume_gb + offer.usd_per_task
     bytes_out = None if volume_gb is None else egress * volume_gb
     total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0) + read
-    return ServiceQuote(
-        service=offer.name,
+    return Way(
+        name=offer.name,
         title=offer.title,
+        kind=SERVICE,
         usd_per_gb=offer.usd_per_gb + egress,
         service_usd=fee,
         egress_usd=bytes_out,
         request_usd=requests,
         other_usd=read or None,
         total_usd=total,
-        reason="",
         notes=_notes(grid, offer, src, dst),
         fee=offer.fee,
         served=offer.served,
