@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,13 +102,17 @@ def few(shipped: Grid) -> Grid:
     """Some regions of the shipped grid: its prices, types and rates, where plans are quick."""
     kept = [shipped.index_of(tag) for tag in FEW]
     values = shipped.edges()
-    names = ("throughput_gbps", "measured", "rtt_ms", "rtt_measured", "usd_per_gb", "price_source")
-    cut = {name: getattr(values, name)[np.ix_(kept, kept)] for name in names}
+
+    def cut(arrays: Any) -> dict[str, Any]:
+        of = {one.name: getattr(arrays, one.name) for one in fields(arrays)}
+        place = np.ix_(kept, kept)
+        return {name: one[place] for name, one in of.items() if isinstance(one, np.ndarray)}
+
     return replace(
         shipped,
         regions=tuple(shipped.regions[number] for number in kept),
         index={tag: number for number, tag in enumerate(FEW)},
-    ).with_edges(**cut, dates=None)
+    ).with_edges(**cut(values), dates=replace(values.dates, **cut(values.dates)))
 
 
 @pytest.fixture(scope="session")
