@@ -100,8 +100,10 @@ class KeptProperties:
         is_plain = info.attributes is None and info.storage_class is None
         if is_plain and not (self.tags or self.storage_class):
             return info
-        kept = self.class_of(info.storage_class) if self.storage_class else None
         attributes, lacks = info.attributes, set(info.not_carried)
+        # One that nobody has chosen, but the account's default, is not kept.
+        chosen = info.storage_class if "storage-class" in lacks else None
+        kept = self.class_of(chosen) if self.storage_class else None
         if kept is not None:
             lacks.discard("storage-class")
         if attributes is not None:

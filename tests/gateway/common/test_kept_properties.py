@@ -65,6 +65,15 @@ def test_a_row_of_a_listing_leaves_tags_to_the_read() -> None:
     assert (found.storage_class, found.not_carried) == ("STANDARD_IA", ("hold",))
 
 
+def test_a_class_that_nobody_has_chosen_is_not_kept() -> None:
+    """The tier of an Azure account: a copy gets the usual class, and lacks nothing."""
+    inferred = replace(LISTED, not_carried=())
+    for option, found in ((), None), ((("storage-class", "keep"),), "STANDARD"):
+        kept = kept_properties_of(StoreSpec("azure", "a/c"), StoreSpec("s3", "b", options=option))
+        row = kept.of_source(inferred)
+        assert (row.storage_class, row.not_carried) == (found, ())
+
+
 ODD = ObjectAttributes(
     content_type="text/csv",
     content_disposition="caf\u00e9.csv",

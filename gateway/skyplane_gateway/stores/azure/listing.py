@@ -15,11 +15,11 @@ from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     METADATA,
     attributes_of,
-    chosen_tier,
     md5_of,
     modified_at,
     not_carried_of,
     size_of,
+    tier_of,
 )
 from skyplane_gateway.stores.response_validation import NoAnswer, broken_listing, in_order, read_xml
 
@@ -189,7 +189,7 @@ def _info(row: Element) -> ObjectInfo:
         etag=f'"{found["etag"].strip(chr(34))}"',
         last_modified=modified_at(found),
         not_carried=not_carried_of(headers),
-        storage_class=chosen_tier(headers),
+        storage_class=tier_of(headers),
         archived=_why_archived(found),
         md5=md5_of(headers),
         made_of=recorded_source(attributes),

@@ -150,7 +150,7 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
         crc32c=claimed_crc32c(headers) if trusted else None,
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
-        storage_class=chosen_tier(headers),
+        storage_class=tier_of(headers),
         md5=md5_of(headers),
     )
 
@@ -183,7 +183,9 @@ def not_carried_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """See `ObjectInfo.not_carried`. Only callers that may read tags are told their number."""
     found = {
         "tags": headers.get("x-ms-tag-count", "") not in ("", "0"),
-        "storage-class": chosen_tier(headers) is not None,
+        # An inferred tier is the default of the account.
+        "storage-class": tier_of(headers) is not None
+        and headers.get("x-ms-access-tier-inferred", "").lower() != "true",
         "expires": bool(headers.get("x-ms-expiry-time")),
         # Copies are block blobs.
         "blob-type": not is_block_blob(headers),
@@ -197,12 +199,10 @@ def is_block_blob(headers: Mapping[str, str]) -> bool:
     return headers.get("x-ms-blob-type", "BlockBlob") == "BlockBlob"
 
 
-def chosen_tier(headers: Mapping[str, str]) -> str | None:
-    """The tier that was chosen for this blob; None for the usual one."""
+def tier_of(headers: Mapping[str, str]) -> str | None:
+    """The tier of a blob; None for the usual one."""
     tier = headers.get("x-ms-access-tier", _DEFAULT_TIER)
-    # Inferred: it is the account's default.
-    is_inferred = headers.get("x-ms-access-tier-inferred", "").lower() == "true"
-    return None if tier == _DEFAULT_TIER or is_inferred else tier
+    return None if tier == _DEFAULT_TIER else tier
 
 
 def size_of(headers: Mapping[str, str]) -> int:

@@ -143,6 +143,8 @@ def test_metadata_that_a_copy_will_not_have(
         page("a", properties=properties),
     ).list("")
     assert row.not_carried == lost
+    # An inferred tier is billed like a chosen one.
+    assert row.storage_class == ("Cool" if "Cool" in properties else None)
 
 
 def test_a_blob_that_is_being_rehydrated(scripted: ScriptedServer) -> None:
