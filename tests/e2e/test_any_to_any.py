@@ -6,10 +6,11 @@ The gateways run inside the test's process (`SmallJobsProvisioner`): the same co
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, pairwise, product
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,6 +22,7 @@ from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.source_contents import NOT_LISTED
 from skyplane_orchestration.planner.pricing.plan_cost import REQUESTS_PER_PRICE, request_usd
 
 if TYPE_CHECKING:
@@ -122,6 +124,8 @@ class RequestsCount:
 
     source_storage_class: str | None = None
     key_requests = "none"
+    price_document: Mapping[str, Any] = MappingProxyType({})
+    contents = NOT_LISTED
 
     def request_prices(self, cloud: str) -> dict[str, float]:
         return dict.fromkeys(("read", "write", "list"), float(REQUESTS_PER_PRICE))
