@@ -75,6 +75,9 @@ def test_a_relay_that_is_slower_than_the_grid_says_is_left_out() -> None:
     assert found.objective == plan.objective
     # A call that comes with the first plan finds the fleet.
     assert found.replaces == plan.shape
+    # Another transfer has sent bytes since, so that the next tier of the month is cheaper.
+    cheaper = [replace(edge, usd_per_gb=edge.usd_per_gb / 2) for edge in plan.edges]
+    assert replace(plan, edges=tuple(cheaper)).shape == plan.shape
 
 
 def test_what_the_listing_has_shown_still_counts() -> None:

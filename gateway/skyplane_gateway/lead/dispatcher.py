@@ -138,14 +138,18 @@ class Dispatcher:
 
     def free_bytes_beside(self, number: int) -> int:
         """Bytes for which the other routes have room now."""
-        left = self._left_below_ceiling()
-        return sum(
-            max(0, state.window_bytes - state.outstanding_bytes)
-            for state in self._up()
-            if state.route.number != number
-            and not state.is_on_trial
-            and state.over * state.window_bytes <= left
-        )
+        left, free = self._left_below_ceiling(), 0
+        # A chunk that is given up no longer counts as below the ceiling.
+        own = min(0.0, self._states[number].over)
+        for state in self._up():
+            if state.route.number == number or state.is_on_trial:
+                continue
+            room = max(0, state.window_bytes - state.outstanding_bytes)
+            if state.over > 0 and left < math.inf:
+                room = min(room, int(left / (state.over - own)))
+                left -= room * (state.over - own)
+            free += room
+        return free
 
     def credit(self, number: int, length: int) -> None:
         """A chunk that was given up on this route has arrived by it, late."""

@@ -233,10 +233,14 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
 
     @property
     def shape(self) -> str:
-        """Digest of objective, instances and paths: the same where one job is planned twice."""
-        keys = ("src", "dst", "objective", "instances", "edges", "paths")
+        """Digest of objective, instances and paths: the same where one job is planned twice.
+
+        Prices are not in it, since those by the volume of the month change in between.
+        """
         document = self.to_dict()
-        text = json.dumps([document[key] for key in keys], sort_keys=True)
+        parts = [document[key] for key in ("src", "dst", "objective", "instances", "paths")]
+        parts += [(edge.src, edge.dst, edge.connections) for edge in self.edges]
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property

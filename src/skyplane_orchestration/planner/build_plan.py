@@ -46,9 +46,10 @@ from skyplane_orchestration.units import gb_to_gbit
 
 #: The lowest rate of any plan: slower flows are within the solver's tolerance.
 LEAST_GBPS: Final = 1e-3
-#: Rounding of a rate, and seconds that are not worth a note.
+#: Rounding of a rate.
 _ROUNDING: Final = 1e-4
-_WORTH_A_NOTE_S: Final = 1.0
+#: Less is not worth a note: seconds, and a share of the bytes.
+_WORTH_A_NOTE_S, _WORTH_A_NOTE = 1.0, 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +264,11 @@ def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> Iterator[str]:
     grid, bound = request.grid, request.object_bound(overlay)
     if grid.source_storage_class is None:
         for name, (_, share) in priced_classes(grid, request.src).items():
-            yield (
-                f"{100 * share:.3g} % of the bytes are in the storage class {name}; the "
-                "total counts their retrieval"
-            )
+            if share >= _WORTH_A_NOTE:
+                yield (
+                    f"{100 * share:.3g} % of the bytes are in the storage class {name}; the "
+                    "total counts their retrieval"
+                )
     least = (request.transfer_s_of(overlay) or 0.0) * (1 - _ROUNDING)
     if bound.seconds >= max(least, _WORTH_A_NOTE_S):
         yield f"the objects need more time than their bytes: {bound.sentence}"
@@ -378,7 +380,7 @@ def _in_tiers(grid: Grid, src: str, dst: str) -> Iterator[str]:
         return
     cloud = grid.region(src).cloud
     month = grid.month_of(cloud)
-    if grid.month.already_gb is None and month.already_gb:
+    if grid.month.already_gb is None and month.already_gb and month.already_gb >= 1:
         yield f"{month.already_gb:,.0f} GB sent from {cloud} this month, by the learned grid"
     if rule.shares[-1].number == 1:
         return
