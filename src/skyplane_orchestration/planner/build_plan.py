@@ -259,8 +259,7 @@ def notes_on(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
 
 
 def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> Iterator[str]:
-    """Notes on storage classes that a listing has shown, and on objects that take longer than
-    their bytes."""
+    """Storage classes whose retrieval costs, and objects that need more time than their bytes."""
     grid, bound = request.grid, request.object_bound(overlay)
     if grid.source_storage_class is None:
         for name, (_, share) in priced_classes(grid, request.src).items():
@@ -365,7 +364,7 @@ def _notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
 
 
 def _notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
-    """Notes on what was sent before, and on each price list whose tiers beyond the first count."""
+    """What each cloud has sent this month, and how the volume falls into the tiers of a price."""
     notes: dict[str, None] = {}
     for edge in overlay.flows:
         if grid.price_source[grid.index_of(edge[0]), grid.index_of(edge[1])] == FROM_RULES:
