@@ -6,10 +6,8 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import socket
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -344,33 +342,3 @@ def test_no_command_line_or_environment_has_a_secret(ssh_fleet: SshFleet) -> Non
         for name in ("cmdline", "environ"):
             shown = Path(f"/proc/{pid}/{name}").read_text()
             assert shared not in shown
-
-
-# -- fleets of the last release
-
-
-def old_fleet(ssh: SshHarness) -> Path:
-    """The directory of a gateway of a fleet, as the last release made it."""
-    gateway = ssh.run_root / "host-0" / "f1ee7" / "aws:us-east-1%2F0.0"
-    gateway.mkdir(parents=True)
-    for folder in (gateway, gateway.parent, gateway.parent.parent):
-        shutil.chown(folder, ssh.run_root.owner())
-    (gateway.parent / "fleet.json").write_text("{}")
-    return gateway
-
-
-def test_a_fleet_of_the_last_release_that_runs_is_left_alone(ssh: SshHarness) -> None:
-    gateway = old_fleet(ssh)
-    words = ["-c", "import time; time.sleep(600)", "--config", f"{gateway}/config.json"]
-    process = subprocess.Popen([sys.executable, *words])
-    try:
-        with pytest.raises(ProvisionFailed, match=r"f1ee7 on host .* is one of an earlier release"):
-            ensure(ssh)
-        spec = ssh.spec("5ec0d")
-        ssh.provisioner().ensure(spec, ssh.authority(spec))
-        assert gateway.is_dir()
-    finally:
-        process.kill()
-        process.wait()
-    ssh.provisioner().destroy("5ec0d")
-    assert ssh.traces() == []

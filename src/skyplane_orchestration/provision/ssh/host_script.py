@@ -42,8 +42,6 @@ _ARCHIVE: Final = "gateway.zip"
 _TRIALS: Final = "trials"
 _SOCKET: Final = "enrol.sock"
 _READ_BYTES: Final = 1 << 16
-#: Of the last release, which had one directory of a fleet's own for each gateway.
-_OLD_RECORD: Final = "fleet.json"
 #: Engine -> how `ps` shows the label; Podman before 4.4 has no `.Label`, and Docker no map.
 _ENGINES: Final = {
     "podman": '{{index .Labels "skyplane:directory"}}',
@@ -106,28 +104,12 @@ def _instances(root: Path) -> list[Path]:
 
 
 def _clear_unfinished(root: Path) -> None:
-    """Remove what cut-off launches and ended trials have left, while nobody launches.
-
-    And what ended fleets of the last release have left, whose names of gateways have a colon.
-    """
+    """Remove what cut-off launches and ended trials have left, while nobody launches."""
     processes = _processes()
     for directory in root.glob("*/*"):
-        is_ours = directory.is_dir() and ":" not in directory.name
-        if is_ours and not (directory / _TAGS).exists() and not _pids(directory, processes):
+        is_whole = not directory.is_dir() or (directory / _TAGS).exists()
+        if not is_whole and not _pids(directory, processes):
             shutil.rmtree(directory)
-    for record in root.glob(f"*/{_OLD_RECORD}"):
-        if record.parent.name not in _old_fleets(root):
-            shutil.rmtree(record.parent)
-
-
-def _old_fleets(root: Path) -> list[str]:
-    """Keys of the fleets of the last release that run."""
-    words = [word for words in _processes().values() for word in words]
-    return [
-        record.parent.name
-        for record in root.glob(f"*/{_OLD_RECORD}")
-        if any(word.startswith(f"{record.parent}/") for word in words)
-    ]
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -259,7 +241,6 @@ def describe(request: Request, _: BinaryIO) -> Any:
         found = [_described(one, processes) for one in _instances(root)] if exists else []
     return {
         "instances": found,
-        "old": _old_fleets(root),
         "processors": _processors(),
         "version": list(sys.version_info[:3]),
         "now_unix_s": time.time(),

@@ -99,9 +99,7 @@ class SshMachines(Machines):
         )
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return tuple(
-            one for one in self._described(regions, fleet_key) if one.tags.fleet_key == fleet_key
-        )
+        return tuple(one for one in self._described(regions) if one.tags.fleet_key == fleet_key)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
@@ -242,7 +240,7 @@ class SshMachines(Machines):
 
     # -- requests
 
-    def _described(self, regions: Sequence[str], fleet_key: str = "") -> list[Instance]:
+    def _described(self, regions: Sequence[str]) -> list[Instance]:
         hosts = [
             host
             for host in self._options.all_hosts()
@@ -256,11 +254,6 @@ class SshMachines(Machines):
             except GatewayUnreachable as error:
                 silent.append((host, error))
                 return []
-            if fleet_key in facts["old"]:
-                raise ProvisionFailed(
-                    f"fleet {fleet_key} on host {host.name} is one of an earlier release; end it"
-                    " with that release, or its lease ends it"
-                )
             behind_s = self._clock.wall() - facts["now_unix_s"]
             return [self._instance(host, one, behind_s) for one in facts["instances"]]
 
