@@ -20,11 +20,7 @@ from typing import BinaryIO, Final, TextIO
 from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import bound
-from skyplane_gateway.enrolment.documents import (
-    MOST_DOCUMENT_BYTES,
-    Delivery,
-    EnrolmentDocument,
-)
+from skyplane_gateway.enrolment.documents import MOST_DOCUMENT_BYTES, Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.gateway_files import config_path, write_gateways
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.output import GatewayLog, InstanceConsole

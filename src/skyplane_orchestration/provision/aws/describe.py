@@ -18,10 +18,7 @@ from skyplane_orchestration.provision.fleet.machines import FleetResource, Insta
 from skyplane_orchestration.provision.parallel import in_regions
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2.type_defs import (
-        FilterTypeDef,
-        InstanceTypeDef,
-    )
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions

@@ -9,11 +9,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from skyplane_orchestration.errors import (
-    CloudAccessDenied,
-    QuotaExceeded,
-    SkyplaneError,
-)
+from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, SkyplaneError
 from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, no_capacity, otherwise
 
 _TRANSIENT: Final = frozenset(

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Final
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream, at_port
-from skyplane_gateway.enrolment.documents import (
-    DeliveredGateway,
-    EnrolmentDocument,
-    proof_of,
-)
+from skyplane_gateway.enrolment.documents import DeliveredGateway, EnrolmentDocument, proof_of
 from skyplane_orchestration.errors import NotAuthorised
-from skyplane_orchestration.provision.fleet.machines import (
-    ENROLMENT_PORT,
-    FleetTags,
-    Instance,
-)
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, FleetTags, Instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -29,25 +29,15 @@ from skyplane_orchestration.model.fleet import (
     GatewayHandle,
     instance_of,
 )
-from skyplane_orchestration.provision.connect import (
-    send_topology,
-    wait_connected,
-)
+from skyplane_orchestration.provision.connect import send_topology, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
 from skyplane_orchestration.provision.fleet.ingress_rules import control_ingress, peer_ingress
-from skyplane_orchestration.provision.fleet.machines import (
-    ENROLMENT_PORT,
-    FleetTags,
-    Instance,
-)
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, FleetTags, Instance
 from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
-from skyplane_orchestration.provision.gateway_settings import (
-    gateway_config,
-    processes_per_instance,
-)
+from skyplane_orchestration.provision.gateway_settings import gateway_config, processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.probe_routes import edges_to_probe, probe_routes
 from skyplane_orchestration.provision.provisioner import FleetSpec

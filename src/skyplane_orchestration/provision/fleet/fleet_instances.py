@@ -21,11 +21,7 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.launching import oldest_first
-from skyplane_orchestration.provision.fleet.machines import (
-    FleetTags,
-    Instance,
-    LaunchRequest,
-)
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.teardown import end_fleet, end_instances
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import FleetSpec

@@ -9,19 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
-    SkyplaneError,
-    TeardownIncomplete,
-)
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.control_sessions import (
-    is_living,
-    open_sessions,
-)
+from skyplane_orchestration.provision.control_sessions import is_living, open_sessions
 from skyplane_orchestration.provision.fleet.bring_up import BringUp
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import (
-    CloudAccessDenied,
-    InstanceTypeNotOffered,
-    SkyplaneError,
-)
+from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
 from skyplane_orchestration.provision.fleet.account_check import (
     credentials_finding,
     unknown_regions,

@@ -21,11 +21,7 @@ from skyplane_orchestration.provision.fleet.launching import (
 )
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.gcp.describe import as_instance, our_instances
-from skyplane_orchestration.provision.gcp.error_mapping import (
-    EXISTS,
-    NO_CAPACITY,
-    translate,
-)
+from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NO_CAPACITY, translate
 from skyplane_orchestration.provision.gcp.options import (
     ALPHABET,
     filter_of,

@@ -22,16 +22,8 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local.options import loopback_address
-from skyplane_orchestration.provision.local.run_directory import (
-    DirectoryBusy,
-    FleetMeta,
-    RunRoot,
-)
-from skyplane_orchestration.provision.provisioner import (
-    Finding,
-    FleetSpec,
-    Provisioner,
-)
+from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetMeta, RunRoot
+from skyplane_orchestration.provision.provisioner import Finding, FleetSpec, Provisioner
 from skyplane_orchestration.provision.routes import build_routes, node_names, peers_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,7 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
-from skyplane_orchestration.provision.connect import (
-    send_topology,
-    wait_connected,
-)
+from skyplane_orchestration.provision.connect import send_topology, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions, open_sessions
 from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local import machine

@@ -16,10 +16,7 @@ from skyplane_orchestration.provision.control_sessions import SessionFactory, is
 from skyplane_orchestration.provision.local import this_machine
 from skyplane_orchestration.provision.local.machine import GatewayProcess
 from skyplane_orchestration.provision.local.options import LocalOptions
-from skyplane_orchestration.provision.local.run_directory import (
-    FleetDirectory,
-    FleetMeta,
-)
+from skyplane_orchestration.provision.local.run_directory import FleetDirectory, FleetMeta
 from skyplane_orchestration.provision.provisioner import AuthorityOf
 
 log = logging.getLogger(__name__)
