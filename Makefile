@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
-	test-image check coverage dist release docs bench soak constraints matrix-pins clean
+	test-image vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -113,6 +113,13 @@ constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes ne
 
 matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names some
 	@$(BIN)/python -m tests.matrix --compile $(LINES)
+
+# Where the fakes of clouds have their rules from: discovery documents of Google, classes of Azure.
+VENDORS := google-api-python-client azure-mgmt-compute azure-mgmt-network azure-mgmt-resource
+
+vendor-models: $(INSTALLED)  ## what the vendors' newest packages say of requests and answers, for the fakes of clouds
+	@$(BIN)/uv run --quiet --no-project --python $(BIN)/python --with-editable tests/strict_clouds \
+		$(addprefix --with ,$(VENDORS)) python -m strict_clouds.vendor_models
 
 clean:  ## all that is made here but the environment itself
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

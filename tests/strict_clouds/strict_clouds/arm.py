@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from strict_clouds import arm_models
 from strict_clouds.arm_machines import TOKEN, MachineRules
 from strict_clouds.arm_network import NetworkRules, openings
 from strict_clouds.arm_state import (
@@ -32,6 +33,7 @@ from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request, read_
 from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
 from strict_clouds.firewall import IngressRule
 from strict_clouds.machines import Machine, MachineBooter
+from strict_clouds.schemas import Violations
 from strict_clouds.usage import Usage
 
 __all__ = ["SUBSCRIPTION", "Conditions", "StrictArm", "strict_arm"]
@@ -64,6 +66,7 @@ class StrictArm:
         calls: all requests, in order.
         used_actions: the actions that Azure looked at.
         machines: virtual machines, and what tests do to them.
+        violations: of Azure's models; some make the end of `strict_arm` an error.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class StrictArm:
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
         self._gone_at: dict[str, int] = {}
+        self.violations = Violations()
         self.machines = MachineRules(self.conditions, self.state, machines, self._require)
         network = NetworkRules(self.state, self.machines.refresh_firewalls)
         self._rules: dict[str, Rule] = {
@@ -178,6 +182,7 @@ class StrictArm:
 
     def _answered(self, request: Request) -> Reply:
         self.calls.append(request)
+        self.violations.add(request.rule, arm_models.of_request(request))
         self.state.calls += 1
         self.machines.advance()
         self._end_groups()
@@ -193,6 +198,7 @@ class StrictArm:
             self._require(request.action)
             self._require_joined(request)
         reply = self._rules[request.rule](request)
+        self.violations.add(f"answer of {request.rule}", arm_models.of_answer(request, reply))
         return Reply(is_lost=True) if fault is not None else reply
 
     def _require(self, action: str) -> None:
@@ -341,3 +347,4 @@ def strict_arm(
     with serving(arm) as url:
         arm.state.url = url
         yield arm
+    arm.violations.require_none()

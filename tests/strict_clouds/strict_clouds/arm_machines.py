@@ -226,7 +226,10 @@ class MachineRules:
                 "location": machine["location"],
                 "tags": machine.get("tags") or {},
                 "managedBy": machine["id"],
-                "properties": {"diskSizeGB": sent["diskSizeGB"]},
+                "properties": {
+                    "creationData": {"createOption": "FromImage"},
+                    "diskSizeGB": sent["diskSizeGB"],
+                },
             },
         )
         facts["storageProfile"] = {

@@ -52,6 +52,7 @@ class Conditions:
             capacity, found out by the operation.
         closed_sizes: (location, size) that are refused at once.
         denied: actions that are refused, and that no role has.
+        disallowed: types of resources that a policy of the organisation denies.
         roles: path of a resource behind the subscription, in lower case, or empty for the
             subscription -> roles of the caller there; None for one that has all actions.
         unregistered: resource providers.
@@ -69,6 +70,7 @@ class Conditions:
     full: set[str] = field(default_factory=set)
     closed_sizes: set[tuple[str, str]] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
+    disallowed: set[str] = field(default_factory=set)
     roles: Mapping[str, list[dict[str, list[str]]]] | None = None
     unregistered: set[str] = field(default_factory=set)
     ignores_conditions: bool = False
@@ -174,6 +176,13 @@ class State:
     def put(self, group: str, kind: str, name: str, body: Mapping[str, Any]) -> Resource:
         """A new resource, or new values of one."""
         resource_id = self.id_of(group, kind, name)
+        if kind in self.conditions.disallowed:
+            raise ArmError(
+                403,
+                "RequestDisallowedByPolicy",
+                f"Resource '{name}' was disallowed by policy. Policy identifiers:"
+                ' \'[{"policyAssignment":{"name":"Not allowed resource types"}}]\'.',
+            )
         before = self.find(resource_id)
         if before is not None and before["location"] != body["location"]:
             raise ArmError(409, "InvalidResourceLocation")
@@ -183,7 +192,7 @@ class State:
             "id": resource_id,
             "name": name,
             "type": kind,
-            "etag": f'W/"{self.number()}"',
+            **({} if kind == DISKS else {"etag": f'W/"{self.number()}"'}),
             "properties": {**(body.get("properties") or {}), "provisioningState": "Succeeded"},
         }
         self.resources[resource_id.lower()] = made

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from strict_clouds.aws_wire import Environment
+from strict_clouds.schemas import model
 
 SUBSCRIPTION: Final = "01234567-89ab-cdef-0123-456789abcdef"
 
@@ -121,17 +122,8 @@ _PATTERNS: Final = [
     )
     for (method, path), named in ROUTES.items()
 ]
-#: The version of each provider that the fake knows; disks and sizes have their own. They are
-#: the defaults in azure-mgmt-compute 39.0.0, azure-mgmt-network 33.1.0 and azure-mgmt-resource
-#: 26.0.0 (as read on 2026-11-27), and that of permissions and role assignments.
-_VERSIONS: Final = {
-    "Microsoft.Authorization": "2022-04-01",
-    "Microsoft.Compute": "2026-04-01",
-    "Microsoft.Compute/disks": "2026-03-02",
-    "Microsoft.Compute/skus": "2021-07-01",
-    "Microsoft.Network": "2026-03-01",
-    "Microsoft.Resources": "2025-04-01",
-}
+#: The version of permissions and role assignments; that of others is in the models of Azure's SDK.
+_AUTHORIZATION_VERSION: Final = "2022-04-01"
 _BASE: Final = re.compile(r"/+subscriptions/([^/]+)/(.*)\Z")
 
 
@@ -194,15 +186,14 @@ class ArmError(Exception):
         return Reply(self.status, self.told, self.headers)
 
 
-def _check_version(rule: str, action: str, query: Mapping[str, str]) -> None:
-    """Raises ArmError: the provider has no such version of the type."""
+def _check_version(rule: str, query: Mapping[str, str]) -> None:
+    """Raises ArmError: the request has no version, or one that the SDK does not send."""
     if "api-version" not in query:
         raise ArmError(400, "MissingApiVersionParameter")
-    kind = "/".join(action.split("/")[:2])
-    known = _VERSIONS.get(kind) or _VERSIONS[kind.partition("/")[0]]
+    known = model("arm").methods.get(rule, {}).get("version", _AUTHORIZATION_VERSION)
     # The address of an operation is the fake's own.
     if query["api-version"] != known and rule != "operations.get":
-        raise ArmError(400, "NoRegisteredProviderFound", f"{kind} has no {query['api-version']}")
+        raise ArmError(400, "NoRegisteredProviderFound", f"{rule} has no {query['api-version']}")
 
 
 def read_request(environment: Environment) -> Request:
@@ -223,7 +214,7 @@ def read_request(environment: Environment) -> Request:
         for verb, pattern, rule, action in _PATTERNS:
             matched = pattern.fullmatch(found[2])
             if verb == method and matched:
-                _check_version(rule, action.format(**matched.groupdict()), query)
+                _check_version(rule, query)
                 named = matched.groupdict()
                 body = json.loads(raw) if raw else {}
                 return Request(rule, action.format(**named), named, query, headers, body)

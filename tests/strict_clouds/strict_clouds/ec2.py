@@ -16,6 +16,7 @@ from typing import Any, Final
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+from strict_clouds import aws_models
 from strict_clouds.aws_wire import (
     Answer,
     AwsError,
@@ -41,10 +42,12 @@ from strict_clouds.ec2_moto import (
     Rule,
     Visibility,
     all_instances,
+    backend_of,
     backends,
 )
 from strict_clouds.iam import Access, policy_of
 from strict_clouds.machines import Machine, MachineBooter
+from strict_clouds.schemas import Violations
 from strict_clouds.usage import Usage
 
 __all__ = ["Conditions", "StrictEc2", "strict_ec2"]
@@ -89,6 +92,7 @@ class StrictEc2:
         conditions: how it behaves.
         calls: all requests, in order.
         accesses: what IAM was asked.
+        violations: of AWS's models; some make the end of `strict_ec2` an error.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class StrictEc2:
         self.conditions = Conditions()
         self.calls: list[Request] = []
         self.accesses: list[Access] = []
+        self.violations = Violations()
         self._policy = None if policy is None else policy_of(policy)
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
@@ -107,7 +112,9 @@ class StrictEc2:
         self._rules: dict[str, Rule] = {
             **self._instances.rules,
             **self._groups.rules,
+            "DescribeImages": self._describe_images,
             "DescribeRegions": self._describe_regions,
+            "GetEbsDefaultKmsKeyId": self._default_disk_key,
             "GetServiceQuota": self._service_quota,
         }
 
@@ -220,6 +227,7 @@ class StrictEc2:
         if request.service not in _SERVICES:
             return forwarded(_MOTO, environment, request.body)
         self.calls.append(request)
+        self.violations.add(request.action, aws_models.of_request(request))
         fault = self._fault(request.action)
         if fault is not None and fault.error is not None:
             raise fault.error
@@ -239,6 +247,7 @@ class StrictEc2:
         answer = rule(request, forward) if rule is not None else forward()
         if request.action in _FIREWALL_ACTIONS:
             self._instances.set_firewalls()
+        self.violations.add(f"answer of {request.action}", aws_models.of_answer(request, answer))
         return Answer(0, b"", "", is_lost=True) if fault is not None else answer
 
     def _fault(self, action: str) -> _Fault | None:
@@ -253,21 +262,25 @@ class StrictEc2:
         return None
 
     def _require_permission(self, request: Request) -> None:
+        conditions = self.conditions
         for access in accesses_of(request):
             self.accesses.append(access)
-            is_denied = access.action in self.conditions.denied or (
-                request.region in self.conditions.denied_regions
+            if access.action in conditions.forbidden or request.region in conditions.denied_regions:
+                why = "with an explicit deny in a service control policy"
+            elif access.action in conditions.denied or (
+                self._policy is not None and not self._policy.allows(access)
+            ):
+                why = f"because no identity-based policy allows the {access.action} action"
+            else:
+                continue
+            raise AwsError(
+                _REFUSALS[request.service],
+                "You are not authorized to perform this operation. User:"
+                f" arn:aws:sts::{DEFAULT_ACCOUNT_ID}:user/moto is not authorized to perform:"
+                f" {access.action} on resource: {access.resource} {why}."
+                " Encoded authorization failure message: c2VjcmV0",
+                403,
             )
-            if is_denied or (self._policy is not None and not self._policy.allows(access)):
-                raise AwsError(
-                    _REFUSALS[request.service],
-                    "You are not authorized to perform this operation. User:"
-                    f" arn:aws:sts::{DEFAULT_ACCOUNT_ID}:user/moto is not authorized to perform:"
-                    f" {access.action} on resource: {access.resource} because no identity-based"
-                    f" policy allows the {access.action} action."
-                    " Encoded authorization failure message: c2VjcmV0",
-                    403,
-                )
 
     def _describe_regions(self, request: Request, _: Forward) -> Answer:
         wanted = set(request.listed("Filter.1.Value"))
@@ -277,6 +290,17 @@ class StrictEc2:
             if not wanted or status in wanted
         )
         return xml_answer(request.action, f"<regionInfo>{rows}</regionInfo>")
+
+    def _describe_images(self, request: Request, forward: Forward) -> Answer:
+        for image in backend_of(request.region).amis.values():
+            # moto calls the disk of an image `standard`, which EC2 does not know.
+            image.root_device_type = "ebs"
+        return forward()
+
+    def _default_disk_key(self, request: Request, _: Forward) -> Answer:
+        return xml_answer(
+            request.action, f"<kmsKeyId>{self.conditions.default_disk_key}</kmsKeyId>"
+        )
 
     def _service_quota(self, request: Request, _: Forward) -> Answer:
         code = request.parameters["QuotaCode"]
@@ -308,6 +332,7 @@ def strict_ec2(
         ec2.url = url
         yield ec2
     _empty()
+    ec2.violations.require_none()
 
 
 def _empty() -> None:

@@ -39,9 +39,11 @@ class Conditions:
         full: zones (`eu-west-3a`), or types of a zone (`eu-west-3a/c7gn.large`), without capacity.
         not_offered: types that a zone never has (`eu-west-3a/c7gn.large`); dry runs tell it too.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
-        denied_regions: regions in which a policy of the organisation denies every action of EC2.
+        forbidden: actions that a policy of the organisation denies (`ec2:RunInstances`).
+        denied_regions: regions in which such a policy denies every action of EC2.
         silent_regions: regions that answer nothing but that they are not available.
         opt_in: region -> status in DescribeRegions.
+        default_disk_key: of EBS; that of AWS, or the ARN of the account's own.
         old_types: instance types whose console has no latest output.
     """
 
@@ -56,6 +58,7 @@ class Conditions:
     full: set[str] = field(default_factory=set)
     not_offered: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
     denied_regions: set[str] = field(default_factory=set)
     silent_regions: set[str] = field(default_factory=set)
     opt_in: dict[str, str] = field(
@@ -66,6 +69,7 @@ class Conditions:
             "us-east-1": "opt-in-not-required",
         }
     )
+    default_disk_key: str = "alias/aws/ebs"
     old_types: set[str] = field(default_factory=set)
 
     def quota(self, region: str, code: str) -> int:

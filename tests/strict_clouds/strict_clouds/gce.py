@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from strict_clouds import gce_models
 from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
 from strict_clouds.gce_facts import (
     ADDRESS_QUOTA,
@@ -41,6 +42,7 @@ from strict_clouds.gce_wire import (
     read_request,
 )
 from strict_clouds.machines import MachineBooter
+from strict_clouds.schemas import Violations
 from strict_clouds.usage import Usage
 
 __all__ = ["PROJECT", "Conditions", "StrictGce", "strict_gce"]
@@ -87,6 +89,7 @@ class StrictGce:
         conditions: how it behaves.
         calls: all requests, in order.
         used_permissions: the permissions that IAM looked at.
+        violations: of Google's models; some make the end of `strict_gce` an error.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class StrictGce:
         self._faults: list[_Fault] = []
         self._operations: dict[str, _Operation] = {}
         self._requests: dict[str, _Operation] = {}
+        self.violations = Violations()
         self._numbers = itertools.count(1)
         visibility = Visibility()
         self.instances = InstanceRules(self.conditions, visibility, machines)
@@ -223,12 +227,15 @@ class StrictGce:
 
     def _answered(self, request: Request) -> Answer:
         self.calls.append(request)
+        self.violations.add(request.method, gce_models.of_request(request))
         fault = self._fault(request.method)
         if fault is not None and fault.error is not None:
             raise fault.error
         self._require_permission(request)
         self.instances.advance()
-        answer = json_answer(self._rules[request.method](request))
+        told = self._rules[request.method](request)
+        self.violations.add(f"answer of {request.method}", gce_models.of_answer(request, told))
+        answer = json_answer(told)
         if request.method in _FIREWALL_METHODS:
             self._set_firewalls()
         return Answer(0, b"", "", is_lost=True) if fault is not None else answer
@@ -439,3 +446,4 @@ def strict_gce(
             yield gce
         finally:
             gce.cut_all_power()
+    gce.violations.require_none()

@@ -97,6 +97,7 @@ class Conditions:
         unreachable: zones that an aggregatedList misses.
         most_per_page: resources of a page.
         networks: names of the project's networks.
+        constraints: policies of the organisation that hold (`compute.vmExternalIpAccess`).
     """
 
     now_s: float = 1_700_000_000.0
@@ -112,6 +113,7 @@ class Conditions:
     unreachable: set[str] = field(default_factory=set)
     most_per_page: int = 500
     networks: set[str] = field(default_factory=lambda: {"default"})
+    constraints: set[str] = field(default_factory=set)
 
     def quota(self, region: str, metric: str) -> float:
         default = 0.0 if metric == SPOT_QUOTA else self.vcpu_quota

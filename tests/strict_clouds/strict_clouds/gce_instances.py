@@ -20,7 +20,7 @@ from strict_clouds.gce_facts import (
     Visibility,
 )
 from strict_clouds.gce_firewalls import NAME
-from strict_clouds.gce_wire import GceError, Request, not_found
+from strict_clouds.gce_wire import PROJECT, GceError, Request, not_found
 from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
@@ -28,6 +28,7 @@ _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}\Z")
 _MOST_METADATA: Final = 262_144
 _FILTER: Final = re.compile(r'labels\.([a-z][a-z0-9_-]*)="([^"]*)"\Z')
+_NO_ADDRESS: Final = "compute.vmExternalIpAccess"
 _ACTIVE: Final = ("PROVISIONING", "STAGING", "RUNNING")
 
 Resource = dict[str, Any]
@@ -242,6 +243,14 @@ class InstanceRules:
         (interface,) = body["networkInterfaces"]
         if _last(interface["network"]) not in self._conditions.networks:
             raise not_found(interface["network"])
+        if interface.get("accessConfigs") and _NO_ADDRESS in self._conditions.constraints:
+            raise GceError(
+                412,
+                "conditionNotMet",
+                f"Constraint constraints/{_NO_ADDRESS} violated for project {PROJECT}. Add instance"
+                f" projects/{PROJECT}/zones/{zone.name}/instances/{body['name']} to the constraint"
+                " to use external IP with it.",
+            )
         for access in interface.get("accessConfigs", []):
             tier = access.get("networkTier", "PREMIUM")
             _require(tier in ("PREMIUM", "STANDARD"), f"networkTier {tier!r}")

@@ -34,6 +34,8 @@ _ROUTES: Final = {
     ("PATCH", "global/firewalls/{firewall}"): "firewalls.patch",
     ("DELETE", "global/firewalls/{firewall}"): "firewalls.delete",
 }
+#: Of Compute Engine.
+METHODS: Final = tuple(_ROUTES.values())
 _PATTERNS: Final = [
     (verb, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)), method)
     for (verb, path), method in _ROUTES.items()
