@@ -78,6 +78,10 @@ class AwsHarness:
         self.ec2.conditions.denied.add(action)
         return action
 
+    def forbid_launches(self) -> str:
+        self.ec2.conditions.forbidden.add("ec2:RunInstances")
+        return "with an explicit deny in a service control policy"
+
     def set_quota(self, vcpus: int) -> None:
         self.ec2.conditions.vcpu_quota = vcpus
 

@@ -21,7 +21,7 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.arm_network import openings
-from strict_clouds.arm_state import FIREWALLS, LOCATIONS, MACHINES, Resource, properties
+from strict_clouds.arm_state import ADDRESSES, FIREWALLS, LOCATIONS, MACHINES, Resource, properties
 from strict_clouds.machines import MachineBooter
 
 _RULES: Final = {
@@ -87,6 +87,10 @@ class AzureHarness:
     def deny(self, verb: str) -> str:
         self.arm.conditions.denied.add(_ACTIONS[verb])
         return _ACTIONS[verb]
+
+    def forbid_launches(self) -> str:
+        self.arm.conditions.disallowed.add(ADDRESSES)
+        return "was disallowed by policy. Policy identifiers"
 
     def set_quota(self, vcpus: int) -> None:
         self.arm.conditions.vcpu_quota = vcpus

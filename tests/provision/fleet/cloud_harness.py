@@ -29,6 +29,7 @@ NO_SUCH_TYPE: Final = "a type that is not offered"
 FOREIGN: Final = "instances of somebody else"
 LOST_ANSWERS: Final = "a lost answer"
 PERMISSIONS: Final = "permissions"
+ORGANISATION_POLICY: Final = "a policy of the organisation"
 
 
 class CloudHarness(Protocol):
@@ -68,6 +69,9 @@ class CloudHarness(Protocol):
 
     def deny(self, verb: str) -> str:
         """Refuse a permission; its name."""
+
+    def forbid_launches(self) -> str:
+        """A policy of the organisation refuses launches with public addresses; its words."""
 
     def set_quota(self, vcpus: int) -> None:
         """Of every region."""

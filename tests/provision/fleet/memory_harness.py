@@ -14,6 +14,7 @@ from tests.provision.fleet.cloud_harness import (
     LOST_ANSWERS,
     NO_SUCH_TYPE,
     OPEN,
+    ORGANISATION_POLICY,
     ZONES,
 )
 from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
@@ -43,6 +44,7 @@ class MemoryHarness:
     lacks: Mapping[str, str] = {
         ZONES: "its regions have one zone",
         DISKS: "its instances have none",
+        ORGANISATION_POLICY: "it belongs to nobody",
         FOREIGN: "all that it has is of a fleet",
         NO_SUCH_TYPE: "it has instances of every type",
         LOST_ANSWERS: _ITS_CLIENT,

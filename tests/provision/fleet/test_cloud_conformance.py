@@ -21,6 +21,7 @@ from tests.provision.fleet.cloud_harness import (
     LOST_ANSWERS,
     NO_SUCH_TYPE,
     OPEN,
+    ORGANISATION_POLICY,
     PERMISSIONS,
     TERMINATE,
     ZONES,
@@ -38,6 +39,7 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     InstanceTypeNotOffered,
     QuotaExceeded,
+    SkyplaneError,
 )
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
@@ -533,6 +535,17 @@ def test_a_missing_permission_is_named(harness: CloudHarness, verb: str) -> None
     with pytest.raises(CloudAccessDenied, match=name) as caught:
         use_all()
     assert caught.value.is_permanent
+
+
+@pytest.mark.situation(ORGANISATION_POLICY)
+def test_a_policy_of_the_organisation_is_told_in_its_own_words(harness: CloudHarness) -> None:
+    said, cloud = harness.forbid_launches(), prepared(harness)
+    with pytest.raises(SkyplaneError, match=said) as caught:
+        cloud.launch(a_request(harness))
+    assert caught.value.is_permanent
+    assert harness.launches() == 0
+    tear_down(harness)
+    assert harness.leftovers() == {}
 
 
 @pytest.mark.situation(PERMISSIONS)

@@ -80,7 +80,7 @@ MEANINGS: Final = (
     (AZURE, "ExpiredAuthenticationToken", 401, CloudAccessDenied, "wrong or expired"),
     (AZURE, "SubscriptionNotFound", 404, CloudAccessDenied, "no access to the subscription"),
     (AZURE, "AuthorizationFailed", 403, CloudAccessDenied, "virtualMachines/write"),
-    (AZURE, "RequestDisallowedByPolicy", 403, CloudAccessDenied, _SAID),
+    (AZURE, "RequestDisallowedByPolicy", 403, ConfigurationInvalid, _SAID),
     (AZURE, "MissingSubscriptionRegistration", 409, ConfigurationInvalid, "--namespace Microsoft."),
     (AZURE, "InvalidParameter", 400, ConfigurationInvalid, _SAID),
     (AZURE, "TooManyRequests", 429, CloudUnavailable, "all retries"),

@@ -79,6 +79,10 @@ class GcpHarness:
         self.gce.conditions.denied.add(_PERMISSIONS[verb])
         return _PERMISSIONS[verb]
 
+    def forbid_launches(self) -> str:
+        self.gce.conditions.constraints.add("compute.vmExternalIpAccess")
+        return "Constraint constraints/compute.vmExternalIpAccess violated"
+
     def set_quota(self, vcpus: int) -> None:
         self.gce.conditions.vcpu_quota = vcpus
 

@@ -13,6 +13,7 @@ from tests.provision.fleet.cloud_harness import (
     FOREIGN,
     LOST_ANSWERS,
     NO_SUCH_TYPE,
+    ORGANISATION_POLICY,
     PERMISSIONS,
     ZONES,
 )
@@ -40,7 +41,9 @@ class HostsHarness:
     quota_name = ""
     lacks: Mapping[str, str] = {
         **dict.fromkeys((SLOW_VISIBILITY, QUOTA, NO_CAPACITY, ZONES, NO_SUCH_TYPE), _IS_A_MACHINE),
-        **dict.fromkeys((THROTTLED_API, LOST_ANSWERS, PERMISSIONS), _HAS_NO_API),
+        **dict.fromkeys(
+            (THROTTLED_API, LOST_ANSWERS, PERMISSIONS, ORGANISATION_POLICY), _HAS_NO_API
+        ),
         FIREWALLS: "hosts have their own",
         DISKS: "an instance has a directory",
         FOREIGN: "the root of fleets is this library's own",

@@ -60,6 +60,7 @@ _BAD_CREDENTIALS: Final = frozenset(
         "SubscriptionNotFound",
     }
 )
+_POLICY: Final = "RequestDisallowedByPolicy"
 _NO_PROVIDER: Final = "MissingSubscriptionRegistration"
 NO_GROUP: Final = "ResourceGroupNotFound"
 NOT_FOUND: Final = frozenset({NO_GROUP, "NotFound", "ResourceNotFound"})
@@ -127,9 +128,11 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
             f" renew or correct them, and check this machine's clock ({answer.message})",
             of_credentials=True,
         )
-    if answer.status == 403:
+    # No permission helps against a policy of the organisation.
+    is_policy = code == _POLICY
+    if answer.status == 403 and not is_policy:
         return CloudAccessDenied(f"{said}; allow this action to the credentials ({answer.message})")
     if code in VCPU_QUOTA and action == _LAUNCH:
         # Only the text names the quota.
         return QuotaExceeded(f"{said} in {answer.where}: {answer.message}", quota=answer.message)
-    return otherwise(answer, said, is_invalid=answer.status == 400)
+    return otherwise(answer, said, is_invalid=is_policy or answer.status == 400)
