@@ -21,6 +21,7 @@ TRIED = (
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
     "ec2:DescribeVolumes",
+    "ec2:GetEbsDefaultKmsKeyId",
     "ec2:RunInstances",
     "servicequotas:GetServiceQuota",
     "ssm:GetParameter",
@@ -31,6 +32,7 @@ FIRST: Final = (
     "ec2:DescribeRegions",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeVolumes",
+    "ec2:GetEbsDefaultKmsKeyId",
 )
 #: Those that need answers -> the actions that give them.
 AFTER: Final = {
@@ -75,6 +77,18 @@ def test_the_right_to_pass_the_role_is_tried_with_a_profile(harness: AwsHarness)
     with harness.instance_profile("gateways"):
         findings = harness.aws(regions=(REGION,), instance_profile="gateways").check()
     assert ["iam:PassRole" in one.text for one in findings if not one.is_ok] == [True]
+
+
+def test_an_own_default_key_of_disks_is_told_with_what_it_needs(harness: AwsHarness) -> None:
+    """EC2 takes such a launch, and ends the instance before it runs."""
+    key = "arn:aws:kms:eu-west-3:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    harness.ec2.conditions.default_disk_key = key
+    findings = harness.aws(regions=(REGION,)).check()
+    assert all(one.is_ok for one in findings)
+    (warning,) = [one.text for one in findings if one.is_warning]
+    for part in (key, "kms:CreateGrant", "kms:GenerateDataKeyWithoutPlaintext", "kms_key_id"):
+        assert part in warning
+    assert not any(one.is_warning for one in harness.aws(regions=(REGION,), kms_key_id=key).check())
 
 
 def test_without_credentials_nothing_else_is_tried(harness: AwsHarness) -> None:

@@ -36,6 +36,12 @@ _PERMISSIONS: Final = "aws permissions"
 _WOULD_SUCCEED: Final = "DryRunOperation"
 #: Small, current, and in nearly every region; one for each architecture of an own image.
 _ANY_TYPES: Final = ("c7gn.large", "c6in.large")
+_KEY_OF_AWS: Final = "alias/aws/ebs"
+#: docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html (2026-11-28).
+_KEY_ACTIONS: Final = (
+    "kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and"
+    " kms:ReEncrypt*"
+)
 #: Actions on existing things only, which AWS answers for when there is one.
 UNTRIED: Final = (
     "ec2:AuthorizeSecurityGroupIngress",
@@ -113,6 +119,7 @@ class Checks:
             lambda: list(api.listed("network interfaces", region, nothing)),
             lambda: self._networks.of(region),
             lambda: self._some_type(region),
+            lambda: self._own_default_key(region),
             lambda: region_quotas(api, region, with_spot=with_spot),
             lambda: self._try_group(region),
             lambda: self._try_launch(region),
@@ -126,6 +133,23 @@ class Checks:
 
     def _named(self) -> set[str]:
         return {*(self._options.regions or ()), *self._options.subnets}
+
+    def _own_default_key(self, region: str) -> Finding | None:
+        """A warning if new disks are encrypted with a key of the account's own."""
+        if self._options.kms_key_id:
+            return None
+        what = "looking for the key of new disks"
+        key = str(self._api.call(what, region, "get_ebs_default_kms_key_id")["KmsKeyId"])
+        if key.endswith(_KEY_OF_AWS):
+            return None
+        return Finding(
+            f"aws {region}",
+            True,
+            f"new disks are encrypted with the account's default key for EBS, {key}: who launches"
+            f" needs {_KEY_ACTIONS} on it, or instances end before they run; or name another key"
+            " in the setting kms_key_id of aws",
+            is_warning=True,
+        )
 
     def _try_group(self, region: str) -> None:
         self._dry_run(
