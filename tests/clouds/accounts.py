@@ -82,7 +82,8 @@ class Account:
         now_s = int(time.time())
         tags = FleetTags("ab" * 16, deployment, 0, now_s - 2 * _DAY_S, now_s - _DAY_S)
         cloud = self.open(self.section)
-        cloud.create_firewalls(tags, [self.region], [Ingress(7600, 7601, "203.0.113.7/32")])
+        cloud.create_firewalls(tags, [self.region])
+        cloud.admit(tags, self.region, [Ingress(7600, 7601, "203.0.113.7/32")])
         cloud.launch(
             LaunchRequest(
                 tags=tags,

@@ -18,7 +18,6 @@ from tests.provision.aws.samples import (
     ARM_TYPE,
     FLEET,
     REGION,
-    WORKERS,
     X86_TYPE,
     a_request,
     prepared,
@@ -53,12 +52,13 @@ def use_everything(harness: AwsHarness) -> None:
     cloud.regions()
     cloud.quotas([REGION])
     cloud.quota_uses([REGION])
-    cloud.create_firewalls(FLEET, [REGION], [WORKERS])
+    prepared(cloud)
     launched = [cloud.launch(a_request(is_end=True)), cloud.launch(a_request(instance="aws:r/1"))]
     own_image = harness.aws(**options, images={REGION: harness.make_image("x86_64")})
     launched.append(own_image.launch(a_request(instance="aws:r/2", instance_type=X86_TYPE)))
     cloud.pin_key(launched[0], "ab")
-    cloud.set_ingress(FLEET, REGION, [Ingress(7602, 7602, "203.0.113.7/32")])
+    for peers in ([Ingress(7602, 7602, "203.0.113.7/32")], []):
+        cloud.set_ingress(FLEET, REGION, peers)
     cloud.console_tail(launched[0], 100)
     harness.leave_a_disk(launched[0])
     harness.leave_an_interface(launched[0])

@@ -28,14 +28,14 @@ _RULES: Final = {
     LAUNCH: "machines.put",
     DESCRIBE: "machines.list",
     TERMINATE: "machines.delete",
-    OPEN: "firewalls.put",
+    OPEN: "securityRules.put",
     DELETE: "groups.delete",
 }
 _ACTIONS: Final = {
     LAUNCH: "Microsoft.Compute/virtualMachines/write",
     DESCRIBE: "Microsoft.Compute/virtualMachines/read",
     TERMINATE: "Microsoft.Compute/virtualMachines/delete",
-    OPEN: "Microsoft.Network/networkSecurityGroups/write",
+    OPEN: "Microsoft.Network/networkSecurityGroups/securityRules/write",
     DELETE: "Microsoft.Resources/subscriptions/resourceGroups/delete",
 }
 #: What the page wants for `self_delete_role`.

@@ -14,7 +14,6 @@ from tests.provision.azure.samples import (
     FLEET,
     GROUP,
     REGION,
-    WORKERS,
     a_request,
     prepared,
 )
@@ -154,7 +153,7 @@ def test_disks_are_encrypted_with_the_set(harness: AzureHarness) -> None:
 def test_a_region_without_zones_is_used(harness: AzureHarness) -> None:
     region = "azure:westus"
     cloud = harness.azure()
-    cloud.create_firewalls(FLEET, [region], [WORKERS])
+    cloud.create_firewalls(FLEET, [region])
     assert cloud.launch(a_request(region=region, instance=f"{region}/0")).is_alive
     assert "zones" not in body_of(harness)
 
@@ -253,7 +252,7 @@ def test_a_group_that_is_gone_says_so(harness: AzureHarness) -> None:
 def test_private_addresses_need_a_subnet(harness: AzureHarness) -> None:
     cloud = harness.azure(public_address=False)
     with pytest.raises(ConfigurationInvalid, match="subnets of azure has none"):
-        cloud.create_firewalls(FLEET, [REGION], [WORKERS])
+        cloud.create_firewalls(FLEET, [REGION])
 
 
 def test_instances_in_an_own_subnet_have_private_addresses(harness: AzureHarness) -> None:
@@ -314,7 +313,7 @@ def test_the_group_has_the_name_of_the_fleet(harness: AzureHarness) -> None:
 
 def test_a_quote_in_a_deployment_stays_in_the_filter(harness: AzureHarness) -> None:
     cloud = harness.azure()
-    cloud.create_firewalls(replace(FLEET, deployment="it's"), [REGION], [WORKERS])
+    cloud.create_firewalls(replace(FLEET, deployment="it's"), [REGION])
     _, rest = cloud.list_resources("it's", [REGION])
     assert [one.tags.deployment for one in rest] == ["it's"]
 

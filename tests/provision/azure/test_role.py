@@ -41,11 +41,13 @@ def use_everything(harness: AzureHarness) -> None:
     cloud.regions()
     cloud.quotas([REGION])
     cloud.quota_uses([REGION])
-    cloud.create_firewalls(FLEET, [REGION, other], [WORKERS])
+    cloud.create_firewalls(FLEET, [REGION, other])
+    cloud.admit(FLEET, REGION, [WORKERS])
     launched = cloud.launch(a_request(is_end=True))
     kept = cloud.launch(a_request(region=other, instance=f"{other}/0"))
     cloud.pin_key(launched, "ab")
-    cloud.set_ingress(FLEET, REGION, [Ingress(7602, 7602, "203.0.113.7/32")])
+    for peers in ([Ingress(7602, 7602, "203.0.113.7/32")], []):
+        cloud.set_ingress(FLEET, REGION, peers)
     cloud.console_tail(launched, 100)
     harness.leave_a_disk(launched)
     harness.leave_an_interface(launched)
@@ -103,6 +105,7 @@ def test_errors_name_the_action_of_the_request(method: str, path: str) -> None:
         operation="o",
         scope="providers/Microsoft.Compute/images/i",
         assignment="a",
+        rule="r",
     )
     wanted = ROUTES[method, path][1].format(provider="Microsoft.Compute")
     assert action_of(method, f"https://host/subscriptions/s/{named}?api-version=1") == wanted

@@ -33,5 +33,6 @@ def first_launch(region: str, instance_type: str) -> LaunchRequest:
 
 def prepared_in(region: str, cloud: M) -> M:
     """The cloud, with what the fleet needs in a region before its launches."""
-    cloud.create_firewalls(FLEET, [region], [WORKERS])
+    cloud.create_firewalls(FLEET, [region])
+    cloud.admit(FLEET, region, [WORKERS])
     return cloud

@@ -79,6 +79,7 @@ class MemoryAccount:
     store_identity: str = ""
     instances: dict[str, Instance] = field(default_factory=dict)
     firewalls: dict[tuple[str, str], tuple[FleetTags, set[Ingress]]] = field(default_factory=dict)
+    admitted: dict[tuple[str, str], set[Ingress]] = field(default_factory=dict)
     gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
@@ -253,15 +254,19 @@ class MemoryCloud:
             tuple(one for one in rest if one.tags.deployment == deployment),
         )
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         self._die("create_firewalls")
         with self.account.lock:
             for region in regions:
-                place = (region, tags.fleet_key)
-                _, rules = self.account.firewalls.get(place, (tags, set()))
-                self.account.firewalls[place] = (tags, set(normal([*rules, *ingress])))
+                self.account.firewalls.setdefault((region, tags.fleet_key), (tags, set()))
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._die("admit")
+        with self.account.lock:
+            place = (region, tags.fleet_key)
+            if place not in self.account.firewalls:
+                raise torn_down(f"the firewall of {region}")
+            self.account.admitted.setdefault(place, set()).update(normal(ingress))
 
     def launch(self, request: LaunchRequest) -> Instance:
         self._die("launch")
@@ -297,7 +302,9 @@ class MemoryCloud:
                 if users:
                     left.append(one)
                 else:
-                    self.account.firewalls.pop((one.region, one.tags.fleet_key), None)
+                    place = (one.region, one.tags.fleet_key)
+                    self.account.firewalls.pop(place, None)
+                    self.account.admitted.pop(place, None)
         return tuple(left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:

@@ -93,7 +93,8 @@ class MemoryHarness:
 
     def firewall(self, region: str) -> set[Ingress]:
         found = [rules for (its, _), (_, rules) in self.account.firewalls.items() if its == region]
-        return set().union(*found)
+        admitted = [rules for (its, _), rules in self.account.admitted.items() if its == region]
+        return set().union(*found, *admitted)
 
     def name_of(self, resource: FleetResource) -> str:
         return resource.kind

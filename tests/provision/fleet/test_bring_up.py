@@ -64,7 +64,8 @@ def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
     for region, nodes in expected.items():
         _, rules = harness.account.firewalls[region, spec.key]
         peers = {Ingress(*ports, f"{address[node]}/32") for node, ports in nodes.items()}
-        assert rules == {workers, *peers}
+        assert rules == peers
+        assert harness.account.admitted[region, spec.key] == {workers}
 
 
 def test_a_fleet_knows_the_pages_of_web_consoles(harness: InstancesHarness) -> None:
@@ -148,7 +149,7 @@ def test_a_refused_launch_undoes_the_others_and_keeps_its_error(
     assert harness.traces() == []
 
 
-@pytest.mark.parametrize("verb", ["create_firewalls", "launch", "pin_key", "set_ingress"])
+@pytest.mark.parametrize("verb", ["create_firewalls", "admit", "launch", "pin_key", "set_ingress"])
 def test_what_a_killed_worker_leaves_is_adopted_or_swept(
     harness: InstancesHarness, verb: str
 ) -> None:
@@ -272,8 +273,6 @@ def test_control_cidrs_of_half_the_internet_are_a_warning(
         first.text,
         second.text,
     ]
-    sources = {
-        rule.source_cidr for _, rules in harness.account.firewalls.values() for rule in rules
-    }
+    sources = {rule.source_cidr for rules in harness.account.admitted.values() for rule in rules}
     assert "::/0" not in sources
     assert "64.0.0.0/2" in sources

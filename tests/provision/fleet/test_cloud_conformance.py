@@ -98,7 +98,9 @@ def a_request(harness: CloudHarness, index: int = 0, **changes: Any) -> LaunchRe
 
 def prepared(harness: CloudHarness) -> Machines:
     cloud = harness.worker()
-    cloud.create_firewalls(FLEET, [harness.region, harness.other_region], [WORKERS])
+    cloud.create_firewalls(FLEET, [harness.region, harness.other_region])
+    for region in (harness.region, harness.other_region):
+        cloud.admit(FLEET, region, [WORKERS])
     return cloud
 
 
@@ -312,7 +314,8 @@ def test_the_key_of_an_instance_is_pinned(harness: CloudHarness) -> None:
 def test_fleets_and_deployments_do_not_see_each_other(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     other = replace(FLEET, fleet_key="fe" * 16, deployment="prod eu=")
-    cloud.create_firewalls(other, [harness.region], [PEER])
+    cloud.create_firewalls(other, [harness.region])
+    cloud.admit(other, harness.region, [WORKERS])
     mine = cloud.launch(a_request(harness))
     theirs = cloud.launch(a_request(harness, tags=other))
     regions = [harness.region, harness.other_region]
@@ -357,8 +360,8 @@ def test_prepare_may_be_repeated(harness: CloudHarness) -> None:
 @pytest.mark.situation(FIREWALLS)
 def test_prepare_takes_no_rule_from_a_fleet_that_works(harness: CloudHarness) -> None:
     cloud = prepared(harness)
-    cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
-    cloud.create_firewalls(FLEET, [harness.region], [WORKERS, OTHER_PEER])
+    cloud.set_ingress(FLEET, harness.region, [PEER, OTHER_PEER])
+    prepared(harness)
     assert harness.firewall(harness.region) == {WORKERS, PEER, OTHER_PEER}
 
 
@@ -366,13 +369,15 @@ def test_prepare_takes_no_rule_from_a_fleet_that_works(harness: CloudHarness) ->
 def test_ranges_that_overlap_open_what_the_widest_opens(harness: CloudHarness) -> None:
     """Azure refuses them in a rule, and AWS a range that it has; workers may name other ranges."""
     wide, narrow = Ingress(7600, 7601, "198.0.0.0/8"), Ingress(7600, 7601, "198.51.0.0/16")
-    prepared(harness)
-    cloud = harness.worker()
-    cloud.create_firewalls(FLEET, [harness.region], [wide, narrow, WORKERS, PEER])
-    assert harness.firewall(harness.region) >= {wide, PEER}
-    for rules in ([narrow, wide, wide], [Ingress(7600, 7601, "0.0.0.0/0"), wide, WORKERS]):
+    every = Ingress(7600, 7601, "0.0.0.0/0")
+    cloud = prepared(harness)
+    cloud.admit(FLEET, harness.region, [wide, narrow])
+    assert harness.firewall(harness.region) == {wide, WORKERS}
+    cloud.admit(FLEET, harness.region, [every, WORKERS])
+    assert harness.firewall(harness.region) == {every, wide, WORKERS}
+    for rules in ([PEER, replace(PEER, source_cidr="203.0.0.0/8")], [PEER]):
         cloud.set_ingress(FLEET, harness.region, rules)
-        (rule,) = harness.firewall(harness.region)
+        (rule,) = harness.firewall(harness.region) - {every, wide, WORKERS}
         assert rule == min(rules, key=lambda one: int(one.source_cidr.partition("/")[2]))
 
 
@@ -385,7 +390,8 @@ def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:
         cloud = harness.worker()
         barrier.wait()
         try:
-            cloud.create_firewalls(FLEET, [harness.region], [WORKERS])
+            cloud.create_firewalls(FLEET, [harness.region])
+            cloud.admit(FLEET, harness.region, [WORKERS])
         except CloudUnavailable as error:
             failures.append(error)
 
@@ -402,12 +408,61 @@ def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:
 @pytest.mark.situation(FIREWALLS)
 def test_the_firewall_is_set_to_exactly_the_rules(harness: CloudHarness) -> None:
     cloud = prepared(harness)
-    for rules in ([WORKERS, PEER], [PEER, OTHER_PEER], [OTHER_PEER], []):
+    for rules in ([PEER], [PEER, OTHER_PEER], [OTHER_PEER], []):
         cloud.set_ingress(FLEET, harness.region, rules)
-        assert harness.firewall(harness.region) == set(rules)
+        assert harness.firewall(harness.region) == {WORKERS, *rules}
         cloud.set_ingress(FLEET, harness.region, rules)
-        assert harness.firewall(harness.region) == set(rules)
+        assert harness.firewall(harness.region) == {WORKERS, *rules}
     assert harness.firewall(harness.other_region) == {WORKERS}
+
+
+@pytest.mark.situation(FIREWALLS)
+def test_a_rule_for_a_worker_stays_until_the_fleet_ends(harness: CloudHarness) -> None:
+    """Each worker adds its own, and sets the peers that it knows."""
+    prepared(harness)
+    seen = {WORKERS}
+    for number in range(3):
+        cloud, own = harness.worker(), replace(WORKERS, source_cidr=f"192.0.2.{number}/32")
+        cloud.admit(FLEET, harness.region, [own])
+        cloud.set_ingress(FLEET, harness.region, [PEER])
+        cloud.admit(FLEET, harness.region, [own])
+        seen.add(own)
+        assert harness.firewall(harness.region) == {*seen, PEER}
+    tear_down(harness)
+    assert harness.leftovers() == {}
+
+
+@pytest.mark.situation(FIREWALLS)
+def test_workers_admit_themselves_at_once(harness: CloudHarness) -> None:
+    prepared(harness)
+    barrier, failures = threading.Barrier(4), []
+
+    def work(number: int) -> None:
+        cloud, own = harness.worker(), replace(WORKERS, source_cidr=f"192.0.2.{number}/32")
+        barrier.wait()
+        try:
+            cloud.admit(FLEET, harness.region, [own])
+            cloud.set_ingress(FLEET, harness.region, [PEER])
+        except CloudUnavailable as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    own_rules = {replace(WORKERS, source_cidr=f"192.0.2.{number}/32") for number in range(4)}
+    assert harness.firewall(harness.region) == {WORKERS, PEER, *own_rules}
+
+
+@pytest.mark.situation(FIREWALLS)
+def test_no_worker_is_admitted_to_a_fleet_that_is_gone(harness: CloudHarness) -> None:
+    prepared(harness)
+    tear_down(harness)
+    with pytest.raises(CloudUnavailable, match="is gone"):
+        harness.worker().admit(FLEET, harness.region, [WORKERS])
+    assert harness.leftovers() == {}
 
 
 @pytest.mark.situation(FIREWALLS)
@@ -418,7 +473,7 @@ def test_two_workers_open_the_firewall_at_once(harness: CloudHarness) -> None:
     def work() -> None:
         cloud = harness.worker()
         barrier.wait()
-        cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
+        cloud.set_ingress(FLEET, harness.region, [PEER])
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -433,7 +488,7 @@ def test_two_workers_open_the_firewall_at_once(harness: CloudHarness) -> None:
 def test_a_rule_whose_answer_was_lost_is_there_once(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     harness.lose_reply(OPEN)
-    cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
+    cloud.set_ingress(FLEET, harness.region, [PEER])
     assert harness.firewall(harness.region) == {WORKERS, PEER}
 
 

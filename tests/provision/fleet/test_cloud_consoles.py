@@ -48,7 +48,7 @@ def launched(harness: CloudHarness) -> tuple[Machines, Instance]:
     request = replace(
         REQUEST, region=region, instance=f"{region}/0", instance_type=harness.instance_type
     )
-    cloud.create_firewalls(request.tags, [region], [])
+    cloud.create_firewalls(request.tags, [region])
     return cloud, cloud.launch(request)
 
 

@@ -12,6 +12,8 @@ from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.machines import Ingress
 
 TAG = f"skyplane-{FLEET.fleet_key[:20]}-us-central1"
+#: Of the rule for WORKERS: `w` and base32 of c6 33 64 00 18, address and length.
+WORKER = "wyyzwiaay"
 PEERS = [Ingress(7601, 7602, f"203.0.113.{number}/32") for number in range(4)]
 OTHER_REGION = "gcp:europe-west1"
 
@@ -19,7 +21,7 @@ OTHER_REGION = "gcp:europe-west1"
 def test_rules_describe_their_fleet(harness: GcpHarness) -> None:
     prepared(harness.gcp())
     rules = harness.gce.firewalls.rules
-    assert sorted(rules) == [f"{TAG}-7600-7601", f"{TAG}-closed"]
+    assert sorted(rules) == [f"{TAG}-closed", f"{TAG}-{WORKER}"]
     for rule in rules.values():
         assert rule["targetTags"] == [TAG]
         assert json.loads(rule["description"]) == {
@@ -47,11 +49,11 @@ def test_instances_have_the_network_tag(harness: GcpHarness) -> None:
     assert harness.gce.requests("instances.insert")[0].body["tags"] == {"items": [TAG]}
 
 
-def test_a_new_fleet_costs_one_list_and_two_rules_per_region(harness: GcpHarness) -> None:
+def test_a_new_fleet_costs_one_list_and_a_rule_per_region(harness: GcpHarness) -> None:
     regions = [REGION, OTHER_REGION]
-    for added in (["firewalls.insert", "globalOperations.wait"] * 4, []):
+    for added in (["firewalls.insert", "globalOperations.wait"] * 2, []):
         before = len(harness.gce.calls)
-        harness.gcp().create_firewalls(FLEET, regions, [WORKERS])
+        harness.gcp().create_firewalls(FLEET, regions)
         methods = harness.gce.methods()[before:]
         assert methods[0] == "firewalls.list"
         assert sorted(methods[1:]) == sorted(added)
@@ -59,7 +61,7 @@ def test_a_new_fleet_costs_one_list_and_two_rules_per_region(harness: GcpHarness
 
 def test_sources_of_one_range_of_ports_are_one_rule(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, PEERS)
     (rule,) = [one for one in harness.gce.firewalls.rules if one.endswith("-7601-7602")]
     assert harness.gce.firewalls.rules[rule]["sourceRanges"] == sorted(
         one.source_cidr for one in PEERS
@@ -68,12 +70,12 @@ def test_sources_of_one_range_of_ports_are_one_rule(harness: GcpHarness) -> None
 
 def test_a_rule_that_was_changed_by_hand_is_set_again(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    rule = harness.gce.firewalls.rules[f"{TAG}-7600-7601"]
+    rule = harness.gce.firewalls.rules[f"{TAG}-{WORKER}"]
     rule["sourceRanges"] = ["0.0.0.0/0"]
-    cloud.set_ingress(FLEET, REGION, [WORKERS])
+    cloud.admit(FLEET, REGION, [WORKERS])
     assert harness.firewall(REGION) == {WORKERS}
     harness.gce.firewalls.rules[f"{TAG}-closed"]["priority"] = 65000
-    cloud.set_ingress(FLEET, REGION, [WORKERS])
+    cloud.set_ingress(FLEET, REGION, [])
     assert not harness.gce.firewalls.lets_through([TAG], 22, "198.51.100.1")
 
 
@@ -82,19 +84,19 @@ def test_a_rule_of_our_name_without_our_description_is_refused(harness: GcpHarne
     rule = harness.gce.firewalls.rules[f"{TAG}-closed"]
     rule |= {"description": "mine", "priority": 1}
     with pytest.raises(ConfigurationInvalid, match="does not have the description"):
-        cloud.create_firewalls(FLEET, [REGION], [WORKERS])
+        cloud.create_firewalls(FLEET, [REGION])
 
 
 def test_a_rule_that_is_never_shown_is_an_error(harness: GcpHarness) -> None:
     harness.hide_new(1000)
-    prepared(harness.gcp())
+    harness.gcp().create_firewalls(FLEET, [REGION])
     with pytest.raises(CloudUnavailable, match="does not show it"):
-        prepared(harness.gcp())
+        harness.gcp().create_firewalls(FLEET, [REGION])
 
 
 def test_a_firewall_has_all_rules_of_its_region(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, PEERS)
     (firewall,) = cloud.leftovers(FLEET.fleet_key, [REGION])
     assert (firewall.kind, firewall.cloud_id, firewall.tags) == ("firewall", TAG, FLEET)
     assert cloud.leftovers(FLEET.fleet_key, [OTHER_REGION]) == ()

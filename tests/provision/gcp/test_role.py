@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.provision.gcp.harness import GcpHarness
-from tests.provision.gcp.samples import FLEET, REGION, WORKERS, a_request
+from tests.provision.gcp.samples import FLEET, REGION, a_request, prepared
 
 from skyplane_orchestration.provision.fleet.machines import Ingress
 from skyplane_orchestration.provision.gcp.checks import ACT_AS, needed
@@ -31,7 +31,7 @@ def use_everything(harness: GcpHarness) -> None:
     cloud.regions()
     cloud.quotas([REGION])
     cloud.quota_uses([REGION])
-    cloud.create_firewalls(FLEET, [REGION], [WORKERS])
+    prepared(cloud)
     launched = cloud.launch(a_request(is_end=True))
     cloud.pin_key(launched, "ab")
     # A worker that does not see the rule yet makes it again, and then changes it.

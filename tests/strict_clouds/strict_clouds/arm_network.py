@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
 from typing import Any, Final
@@ -39,6 +40,9 @@ class NetworkRules:
         self.rules: dict[str, Rule] = {"networks.put": self._put_network}
         self.rules |= {
             "firewalls.put": self._put_firewall,
+            "securityRules.get": self._get_rule,
+            "securityRules.put": self._put_rule,
+            "securityRules.delete": self._delete_rule,
             "interfaces.put": self._put_interface,
             "addresses.put": self._put_address,
             "networkUsages.list": self._usages,
@@ -143,12 +147,37 @@ class NetworkRules:
         self._state.writable_group(request.path["group"])
         found = self._state.find(self._id(FIREWALLS, request))
         self._check_conditions(request, found)
-        rules = request.body["properties"]["securityRules"]
-        priorities = [one["properties"]["priority"] for one in rules]
-        if len(set(priorities)) != len(priorities):
-            raise ArmError(400, "SecurityRuleConflict")
-        for one in rules:
-            _check_rule(one["properties"])
+        _check_rules(request.body["properties"]["securityRules"])
+        return self._written(request)
+
+    def _get_rule(self, request: Request) -> Reply:
+        rules = properties(self._state.required(self._id(FIREWALLS, request)))["securityRules"]
+        found = next((one for one in rules if one["name"] == request.path["rule"]), None)
+        if found is None:
+            raise ArmError(404, "NotFound")
+        return Reply(body=found)
+
+    def _put_rule(self, request: Request) -> Reply:
+        """Of one rule: the others stay as they are."""
+        self._state.writable_group(request.path["group"])
+        rule = {"name": request.path["rule"], "properties": request.body["properties"]}
+        return self._with_rules(request, [*self._other_rules(request), rule])
+
+    def _delete_rule(self, request: Request) -> Reply:
+        self._state.writable_group(request.path["group"])
+        return self._with_rules(request, self._other_rules(request))
+
+    def _other_rules(self, request: Request) -> list[Resource]:
+        rules = properties(self._state.required(self._id(FIREWALLS, request)))["securityRules"]
+        return [one for one in rules if one["name"] != request.path["rule"]]
+
+    def _with_rules(self, request: Request, rules: list[Resource]) -> Reply:
+        _check_rules(rules)
+        found = self._state.required(self._id(FIREWALLS, request))
+        changed = {**found, "properties": {**properties(found), "securityRules": rules}}
+        return self._written(replace(request, body=changed))
+
+    def _written(self, request: Request) -> Reply:
         reply = self._put(FIREWALLS, request)
         self._changed(self._state.required(self._id(FIREWALLS, request)))
         return reply
@@ -228,6 +257,14 @@ class NetworkRules:
             "id": configuration_id,
             "properties": {**facts, "privateIPAddress": private},
         }
+
+
+def _check_rules(rules: Sequence[Resource]) -> None:
+    priorities = [one["properties"]["priority"] for one in rules]
+    if len(set(priorities)) != len(priorities):
+        raise ArmError(400, "SecurityRuleConflict")
+    for one in rules:
+        _check_rule(one["properties"])
 
 
 def _check_rule(facts: Mapping[str, Any]) -> None:

@@ -93,6 +93,13 @@ ROUTES: Final = {
         "disks.delete",
         "Microsoft.Compute/disks/delete",
     ),
+    **{
+        (method, f"{_NETWORK}/networkSecurityGroups/{{name}}/securityRules/{{rule}}"): (
+            f"securityRules.{method.lower()}",
+            f"Microsoft.Network/networkSecurityGroups/securityRules/{allowed}",
+        )
+        for method, allowed in (("DELETE", "delete"), ("GET", "read"), ("PUT", "write"))
+    },
     ("GET", _OPERATION): ("operations.get", "{provider}/locations/operations/read"),
     **{
         (method, path): (f"{rule}.{verb}", f"Microsoft.Network/{kind}/{allowed}")

@@ -121,11 +121,12 @@ class AwsCloud:
         filters = filter_of("deployment", deployment)
         return self._instances(filters, regions), self._leftovers(filters, regions)
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         self._denied.used |= set(regions)
-        in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
+        in_regions(regions, lambda region: self._firewalls.ensure(tags, region))
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._firewalls.admit(tags, region, ingress)
 
     def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)

@@ -28,6 +28,8 @@ _NO_RULE: Final = "InvalidPermission.NotFound"
 #: Codes of RunInstances, and of the calls for groups.
 NO_GROUP: Final = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
 _TCP: Final = "tcp"
+#: Description of the rules for workers.
+_WORKER: Final = "worker"
 #: Most readings until AWS shows rules as they were set, and the waits between them.
 _RULE_WAITS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -87,9 +89,10 @@ class Networks:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """A group's rules: those that `Ingress` can say, and the others as AWS lists them."""
+    """A group's rules: those for workers, those for peers, and the others as AWS lists them."""
 
-    ingress: frozenset[Ingress]
+    workers: frozenset[Ingress]
+    peers: frozenset[Ingress]
     others: tuple[_Permission, ...]
 
 
@@ -101,20 +104,19 @@ class SecurityGroups:
         self._networks = networks
         self._ids: dict[tuple[str, str], str] = {}
 
-    def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Make the group, or add the rules that the one lacks that is there."""
-        wanted = normal(ingress)
-        group = self._find(fleet.fleet_key, region)
-        if group is None:
-            group_id = self._create(fleet, region)
-            if group_id is not None:
-                self._authorize(group_id, region, wanted)
-                return
-            group = self._adopted(fleet, region)
-        self._authorize(group["GroupId"], region, wanted - _rules(group).ingress)
+    def ensure(self, fleet: FleetTags, region: str) -> None:
+        """Make the group, unless it is there."""
+        if self._find(fleet.fleet_key, region) is None and not self._is_made(fleet, region):
+            self._adopt(fleet, region)
+
+    def admit(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """See `Machines`. Raises CloudUnavailable: the group is gone."""
+        group = self._required(fleet, region)
+        lacking = normal(ingress) - _rules(group).workers
+        self._authorize(group["GroupId"], region, lacking, _WORKER)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone.
+        """See `Machines`. Raises CloudUnavailable: the group is gone.
 
         AWS may show old ones for a while, so they are changed until it shows these.
         """
@@ -122,13 +124,14 @@ class SecurityGroups:
         for wait_s in (*_RULE_WAITS_S, None):
             group = self._required(fleet, region)
             rules = _rules(group)
-            if rules == _Rules(wanted, ()):
+            lacking = wanted - rules.workers - rules.peers
+            closed = sorted(rules.peers - wanted)
+            if not (lacking or closed or rules.others):
                 return
             if wait_s is None:
                 break
             # The new ones first, so that no rule is missing in between.
-            self._authorize(group["GroupId"], region, wanted - rules.ingress)
-            closed = sorted(rules.ingress - wanted)
+            self._authorize(group["GroupId"], region, lacking)
             self._change(
                 f"closing the security group {group['GroupId']} in {region}",
                 region,
@@ -169,8 +172,8 @@ class SecurityGroups:
                 return group
         return None
 
-    def _create(self, fleet: FleetTags, region: str) -> str | None:
-        """The id of a new group; None if there is one of its name."""
+    def _is_made(self, fleet: FleetTags, region: str) -> bool:
+        """Make the group; False if there is one of its name."""
         named = for_fleet(fleet, self._api.options.user_tags)
         try:
             answer = self._api.call(
@@ -184,13 +187,12 @@ class SecurityGroups:
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
             )
         except CloudRefusal:
-            return None
-        group_id: str = answer["GroupId"]
-        self._ids[fleet.fleet_key, region] = group_id
-        return group_id
+            return False
+        self._ids[fleet.fleet_key, region] = answer["GroupId"]
+        return True
 
-    def _adopted(self, fleet: FleetTags, region: str) -> SecurityGroupTypeDef:
-        """The group that another worker has made, once AWS shows it."""
+    def _adopt(self, fleet: FleetTags, region: str) -> None:
+        """Take the group that another worker has made, once AWS shows it."""
         name, vpc_id = _group_name(fleet.fleet_key), self._networks.of(region).vpc_id
         filters: list[FilterTypeDef] = [
             {"Name": "group-name", "Values": [name]},
@@ -207,15 +209,16 @@ class SecurityGroups:
         what = f"the security group {name} of {vpc_id} in {region}"
         ALPHABET.check_owner(what, as_mapping(group.get("Tags", [])), fleet)
         self._ids[fleet.fleet_key, region] = group["GroupId"]
-        return group
 
-    def _authorize(self, group_id: str, region: str, wanted: frozenset[Ingress]) -> None:
+    def _authorize(
+        self, group_id: str, region: str, wanted: frozenset[Ingress], description: str = ""
+    ) -> None:
         self._change(
             f"opening the security group {group_id} in {region}",
             region,
             "authorize_security_group_ingress",
             group_id,
-            [_permission(rule) for rule in sorted(wanted)],
+            [_permission(rule, description) for rule in sorted(wanted)],
             _DUPLICATE_RULE,
         )
 
@@ -256,17 +259,19 @@ def _group_name(fleet_key: str) -> str:
     return f"skyplane-{fleet_key}"
 
 
-def _permission(rule: Ingress) -> _Permission:
+def _permission(rule: Ingress, description: str = "") -> _Permission:
+    named = {"Description": description} if description else {}
     return {
         "IpProtocol": _TCP,
         "FromPort": rule.first_port,
         "ToPort": rule.last_port,
-        "IpRanges": [{"CidrIp": rule.source_cidr}],
+        "IpRanges": [{"CidrIp": rule.source_cidr, **named}],
     }
 
 
 def _rules(group: SecurityGroupTypeDef) -> _Rules:
-    ingress: set[Ingress] = set()
+    workers: set[Ingress] = set()
+    peers: set[Ingress] = set()
     others: list[_Permission] = []
     for entry in group.get("IpPermissions", []):
         permission = cast("_Permission", entry)
@@ -278,8 +283,9 @@ def _rules(group: SecurityGroupTypeDef) -> _Rules:
         for kind in ("IpRanges", "Ipv6Ranges", "UserIdGroupPairs", "PrefixListIds"):
             for source in permission.get(kind, []):
                 if kind == "IpRanges" and head["IpProtocol"] == _TCP:
-                    ingress.add(Ingress(head["FromPort"], head["ToPort"], source["CidrIp"]))
+                    its = workers if source.get("Description") == _WORKER else peers
+                    its.add(Ingress(head["FromPort"], head["ToPort"], source["CidrIp"]))
                 else:
                     named = {name: text for name, text in source.items() if name != "Description"}
                     others.append({**head, kind: [named]})
-    return _Rules(frozenset(ingress), tuple(others))
+    return _Rules(frozenset(workers), frozenset(peers), tuple(others))

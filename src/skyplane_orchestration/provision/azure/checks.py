@@ -46,6 +46,7 @@ _ALWAYS: Final = {
     "Microsoft.Network/locations/operations": "read",
     Kind.INTERFACE: "delete join/action read write",
     Kind.FIREWALL: "delete join/action read write",
+    f"{Kind.FIREWALL}/securityRules": "delete read write",
     Kind.ADDRESS: "delete read",
     Kind.NETWORK: "delete read write",
     "Microsoft.Resources/subscriptions/providers": "read",

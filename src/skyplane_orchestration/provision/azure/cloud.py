@@ -108,14 +108,15 @@ class AzureCloud:
         )
         return tuple(chain.from_iterable(instances)), tuple(chain.from_iterable(rest))
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         if not regions:
             return
         # The same one for all workers: a group cannot be made again in another region.
         self._networks.ensure_group(tags, min(regions))
-        in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
+        in_regions(regions, lambda region: self._networks.ensure(tags, region))
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._networks.admit(tags, region, ingress)
 
     def launch(self, request: LaunchRequest) -> Instance:
         return AzureLaunch(self._api, self._sizes, request).run()
@@ -132,7 +133,7 @@ class AzureCloud:
         )
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._networks.write(tags, region, ingress, is_exact=True)
+        self._networks.set_ingress(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Forced: there is nothing on the disks to be saved.

@@ -1,18 +1,23 @@
 """The resource group of a fleet, and its firewall and network in each region.
 
-The firewall is a network security group. Its rules are always written as a whole, on the
-condition that nobody has changed them meanwhile.
+The firewall is a network security group. Each of its rules is written alone.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.azure.describe import group_of
-from skyplane_orchestration.provision.azure.error_mapping import CHANGED, GROUP_ENDS, NO_GROUP
+from skyplane_orchestration.provision.azure.error_mapping import (
+    CHANGED,
+    GROUP_ENDS,
+    NO_GROUP,
+    NOT_FOUND,
+)
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
     SUBNET,
@@ -33,15 +38,24 @@ if TYPE_CHECKING:
 #: Of a fleet's own network. Nothing else is ever in it, so all have the same.
 _NETWORK_CIDR: Final = "10.77.0.0/16"
 _SUBNET_CIDR: Final = "10.77.0.0/18"
-_EVERYWHERE: Final = "0.0.0.0/0"
-_FIRST_PRIORITY: Final = 100
-_LAST_PRIORITY: Final = 4096
-#: Azure's own rules let the virtual network and the load balancer in; this one comes first.
+_PRIORITIES: Final = range(100, 4000)
+_DENY_PRIORITIES: Final = range(4000, 4097)
+_ATTEMPTS: Final = 20
+_PRIORITY_TAKEN: Final = "SecurityRuleConflict"
 _CLOSED: Final = "deny-everything-else"
+#: Begins the names of rules for workers.
+_WORKER: Final = "worker-"
+_BOTH: Final = {"direction": "Inbound", "sourcePortRange": "*", "destinationAddressPrefix": "*"}
+#: Azure's own rules let the virtual network and the load balancer in; this one comes first.
+_DENY: Final = {
+    **_BOTH,
+    "access": "Deny",
+    "protocol": "*",
+    "destinationPortRange": "*",
+    "sourceAddressPrefix": "*",
+}
 #: Waits until a group of this name is gone, or is known in all regions.
 _GROUP_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0)
-#: Most attempts to write rules that others write as well.
-_RULE_WAITS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class FleetNetworks:
@@ -76,8 +90,8 @@ class FleetNetworks:
                 f"the resource group {group} is still being deleted; try again"
             ) from refusal
 
-    def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Make firewall and network, or add the rules that the firewall lacks.
+    def ensure(self, fleet: FleetTags, region: str) -> None:
+        """Make a closed firewall and a network, unless they are there.
 
         Raises ConfigurationInvalid: instances could not be reached by private addresses.
         """
@@ -86,43 +100,10 @@ class FleetNetworks:
                 f"the setting subnets of azure has none for {region}; without public_address, each"
                 " region needs a subnet that the workers and the other regions can reach"
             )
-        self.write(fleet, region, ingress, is_exact=False)
-        if region not in self._options.subnets:
-            self._ensure_network(fleet, region)
-
-    def write(
-        self, fleet: FleetTags, region: str, ingress: Sequence[Ingress], *, is_exact: bool
-    ) -> None:
-        """Give the firewall these rules, and no others if that is wanted.
-
-        Raises CloudUnavailable: it is gone, or others keep changing it.
-        """
-        firewall = f"the network security group of fleet {fleet.fleet_key} in {region}"
-        wanted, path = normal(ingress), firewall_path(fleet.fleet_key, region)
-
-        def attempt() -> None:
-            found = self._api.find(f"looking for {firewall}", path)
-            if found is None and is_exact:
-                raise torn_down(firewall)
-            have = None if found is None else _ingress_of(found)
-            rules = wanted if is_exact or have is None else normal(wanted | have)
-            if have == rules:
-                return
-            body = self._options.body(fleet, region, {"securityRules": _security_rules(rules)})
-            condition = {"If-None-Match": "*"}
-            if found is not None:
-                body["tags"] = found.get("tags") or body["tags"]
-                condition = {"If-Match": found["etag"]}
-            self._put_in_group(f"setting {firewall}", path, region, body, **condition)
-
-        try:
-            while_refused(attempt, self._api.clock, CHANGED, _RULE_WAITS_S)
-        except CloudRefusal as refusal:
-            raise CloudUnavailable(f"others keep changing {firewall}; try again") from refusal
-
-    def _ensure_network(self, fleet: FleetTags, region: str) -> None:
-        path = network_path(fleet.fleet_key, region)
-        if self._api.find(f"looking for the virtual network of {region}", path) is not None:
+        closed = {"name": _CLOSED, "properties": {**_DENY, "priority": _DENY_PRIORITIES[-1]}}
+        path = firewall_path(fleet.fleet_key, region)
+        self._make(fleet, region, _name_of(fleet, region), path, {"securityRules": [closed]})
+        if region in self._options.subnets:
             return
         # Each instance has an address of its own to send from.
         subnet = {"addressPrefix": _SUBNET_CIDR, "defaultOutboundAccess": False}
@@ -130,80 +111,107 @@ class FleetNetworks:
             "addressSpace": {"addressPrefixes": [_NETWORK_CIDR]},
             "subnets": [{"name": SUBNET, "properties": subnet}],
         }
-        body = self._options.body(fleet, region, properties)
-        what = f"making the virtual network of fleet {fleet.fleet_key} in {region}"
-        self._put_in_group(what, path, region, body)
+        what = f"the virtual network of fleet {fleet.fleet_key} in {region}"
+        self._make(fleet, region, what, network_path(fleet.fleet_key, region), properties)
 
-    def _put_in_group(
-        self, what: str, path: str, region: str, body: Resource, **headers: str
+    def admit(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """See `Machines`. Raises CloudUnavailable: the firewall is gone."""
+        there = self._rules(fleet, region)
+        for one in sorted(normal(ingress)):
+            name = _WORKER + one.source_cidr.replace(".", "-").replace("/", "-")
+            rule = _allow(one.first_port, one.last_port, [one.source_cidr])
+            self._ensure_rule(fleet, region, name, rule, there.get(name, {}))
+
+    def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """See `Machines`. Raises CloudUnavailable: the firewall is gone."""
+        there = self._rules(fleet, region)
+        wanted = {
+            f"allow-{first}-{last}": _allow(first, last, sources)
+            for (first, last), sources in by_ports(normal(ingress)).items()
+        }
+        # The new ones first, so that no rule is missing in between.
+        for name, rule in {**wanted, _CLOSED: _DENY}.items():
+            self._ensure_rule(fleet, region, name, rule, there.get(name, {}))
+        for name in set(there) - set(wanted) - {_CLOSED}:
+            if not name.startswith(_WORKER):
+                path = f"{firewall_path(fleet.fleet_key, region)}/securityRules/{name}"
+                what = f"deleting the rule {name} of {_name_of(fleet, region)}"
+                self._api.call(what, "DELETE", path, where=region, is_awaited=True)
+
+    def _rules(self, fleet: FleetTags, region: str) -> dict[str, Resource]:
+        """Name -> what a rule of the firewall says. Raises CloudUnavailable: it is gone."""
+        path = firewall_path(fleet.fleet_key, region)
+        found = self._api.find(f"looking for {_name_of(fleet, region)}", path)
+        if found is None:
+            raise torn_down(_name_of(fleet, region))
+        return {one["name"]: properties_of(one) for one in properties_of(found)["securityRules"]}
+
+    def _ensure_rule(
+        self, fleet: FleetTags, region: str, name: str, rule: Resource, there: Resource
     ) -> None:
-        """Put a resource into a new group, which not all regions may know yet.
+        """Write one rule, unless it is `there`, at a free priority.
 
-        Raises CloudRefusal: a condition of the headers does not hold.
+        Azure refuses a priority that another rule has, so two workers never share one.
         """
+        among = _DENY_PRIORITIES if rule is _DENY else _PRIORITIES
+        if there.get("priority") in among and rule.items() <= there.items():
+            return
+        priorities = iter(random.sample(among, _ATTEMPTS))
+        firewall = _name_of(fleet, region)
+
+        def attempt() -> None:
+            self._api.call(
+                f"setting the rule {name} of {firewall}",
+                "PUT",
+                f"{firewall_path(fleet.fleet_key, region)}/securityRules/{name}",
+                {"name": name, "properties": {**rule, "priority": next(priorities)}},
+                where=region,
+                expected={_PRIORITY_TAKEN, *NOT_FOUND},
+                is_awaited=True,
+            )
+
+        try:
+            while_refused(attempt, self._api.clock, {_PRIORITY_TAKEN}, [0.0] * (_ATTEMPTS - 1))
+        except CloudRefusal as refusal:
+            if refusal.code == _PRIORITY_TAKEN:
+                raise CloudUnavailable(f"others keep changing {firewall}; try again") from refusal
+            raise torn_down(firewall) from refusal
+
+    def _make(
+        self, fleet: FleetTags, region: str, what: str, path: str, properties: Resource
+    ) -> None:
+        """Make a resource, unless it is there. A region may not know a new group yet."""
+        if self._api.find(f"looking for {what}", path) is not None:
+            return
         request = partial(
             self._api.call,
-            what,
+            f"making {what}",
             "PUT",
             path,
-            body,
+            self._options.body(fleet, region, properties),
             where=region,
-            headers=headers,
+            headers={"If-None-Match": "*"},
             expected={NO_GROUP, *CHANGED},
             is_awaited=True,
         )
         try:
             while_refused(request, self._api.clock, {NO_GROUP}, _GROUP_WAITS_S[:4])
         except CloudRefusal as refusal:
-            if refusal.code != NO_GROUP:
-                raise
-            raise torn_down(f"{what}: the resource group") from refusal
+            if refusal.code == NO_GROUP:  # Otherwise another worker has made it.
+                raise torn_down(f"making {what}: the resource group") from refusal
 
 
-def _security_rules(rules: frozenset[Ingress]) -> list[dict[str, Any]]:
-    """One rule for each range of ports, with all its sources, and one that denies the rest."""
-    opened = [
-        _security_rule(f"allow-{ports}", _FIRST_PRIORITY + index, "Allow", "Tcp", ports, sources)
-        for index, ((first, last), sources) in enumerate(by_ports(rules).items())
-        for ports in [f"{first}-{last}"]
-    ]
-    return [*opened, _security_rule(_CLOSED, _LAST_PRIORITY, "Deny", "*", "*", [_EVERYWHERE])]
+def _name_of(fleet: FleetTags, region: str) -> str:
+    return f"the network security group of fleet {fleet.fleet_key} in {region}"
 
 
-def _security_rule(
-    name: str, priority: int, access: str, protocol: str, ports: str, sources: list[str]
-) -> dict[str, Any]:
+def _allow(first_port: int, last_port: int, sources: list[str]) -> dict[str, Any]:
     # Azure's word for all addresses goes into no list of ranges.
-    is_every = sources == [_EVERYWHERE]
+    is_every = sources == ["0.0.0.0/0"]
     return {
-        "name": name,
-        "properties": {
-            "direction": "Inbound",
-            "priority": priority,
-            "access": access,
-            "protocol": protocol,
-            "sourcePortRange": "*",
-            "destinationPortRange": ports,
-            "destinationAddressPrefix": "*",
-            **({"sourceAddressPrefix": "*"} if is_every else {"sourceAddressPrefixes": sources}),
-        },
+        **_BOTH,
+        "access": "Allow",
+        "protocol": "Tcp",
+        "destinationPortRange": f"{first_port}-{last_port}",
+        **({"sourceAddressPrefix": "*"} if is_every else {"sourceAddressPrefixes": sources}),
     }
-
-
-def _ingress_of(firewall: Resource) -> frozenset[Ingress] | None:
-    """The rules of a firewall; None if it has some that we do not write."""
-    found: set[Ingress] = set()
-    is_closed = False
-    for rule in properties_of(firewall).get("securityRules") or ():
-        facts = properties_of(rule)
-        if rule.get("name") == _CLOSED and facts.get("access") == "Deny":
-            is_closed = True
-            continue
-        first, _, last = str(facts.get("destinationPortRange", "")).partition("-")
-        single = facts.get("sourceAddressPrefix", "")
-        sources = facts.get("sourceAddressPrefixes") or [_EVERYWHERE if single == "*" else single]
-        is_ours = facts.get("access") == "Allow" and facts.get("direction") == "Inbound"
-        if not is_ours or not first.isdecimal() or facts.get("protocol") != "Tcp":
-            return None
-        found |= {Ingress(int(first), int(last or first), source) for source in sources}
-    return frozenset(found) if is_closed else None

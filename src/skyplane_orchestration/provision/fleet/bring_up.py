@@ -108,7 +108,8 @@ class BringUp:
         if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
             self.members.end_dropped()
         self._is_prepared = True
-        self.context.clouds.create_firewalls(self.tags, tuple(self.instances), control)
+        self.context.clouds.create_firewalls(self.tags, tuple(self.instances))
+        self.context.clouds.admit(self.tags, tuple(self.instances), control)
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
             placed = self._wait_until_ready()
         handles = {
@@ -118,8 +119,7 @@ class BringUp:
         }
         probes = edges_to_probe(self.spec.plan) if self.spec.is_to_probe else ()
         peers = peer_ingress(routes, handles, probe_routes(probes, self.nodes))
-        rules = {region: (*control, *ingress) for region, ingress in peers.items()}
-        self.context.clouds.set_ingress(self.tags, rules)
+        self.context.clouds.set_ingress(self.tags, peers)
         keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
             send_topology(routes, handles, self.sessions, self)

@@ -261,12 +261,16 @@ class Machines(Protocol):
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         """All that the deployment's fleets have: instances, and everything else."""
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
-        """Make what instances need before their launch: a firewall, open for `ingress` only.
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
+        """Make what instances need before their launch: a closed firewall.
 
-        An existing firewall gets the rules that it lacks, and loses none.
+        An existing firewall loses no rule.
+        """
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Add rules for workers to the fleet's firewall in a region, which keeps them to its end.
+
+        Each has a rule of its own, which no other worker changes. Raises QuotaExceeded.
         """
 
     def launch(self, request: LaunchRequest) -> Instance:
@@ -287,7 +291,7 @@ class Machines(Protocol):
         """Write the id of its public key to a tag of an instance."""
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Set the rules of the fleet's firewall in a region to exactly these."""
+        """Set the rules of the fleet's firewall in a region to these, and those of `admit`."""
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Begin to end instances; those that are gone are no error."""

@@ -85,13 +85,15 @@ class Clouds:
     def leftovers(self, fleet_key: str, regions: Iterable[str]) -> tuple[FleetResource, ...]:
         return self._each(regions, str, lambda cloud, tags: cloud.leftovers(fleet_key, tags))
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]
-    ) -> None:
-        self._each(regions, str, lambda cloud, its: cloud.create_firewalls(tags, its, ingress))
+    def create_firewalls(self, tags: FleetTags, regions: Iterable[str]) -> None:
+        self._each(regions, str, lambda cloud, its: cloud.create_firewalls(tags, its))
+
+    def admit(self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]) -> None:
+        """Add rules for workers to the firewalls of regions."""
+        in_parallel([partial(self.of(one).admit, tags, one, ingress) for one in regions])
 
     def set_ingress(self, tags: FleetTags, rules: Mapping[str, Sequence[Ingress]]) -> None:
-        """Set the firewall of each region to exactly its rules."""
+        """Set the firewall of each region to its rules, and those of `admit`."""
         in_parallel(
             [
                 partial(self.of(region).set_ingress, tags, region, ingress)

@@ -103,10 +103,11 @@ class GcpCloud:
         )
         return our_instances(self._api, chosen, regions), rest
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
-        self._firewalls.create_firewalls(tags, regions, ingress)
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
+        self._firewalls.create_firewalls(tags, regions)
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._firewalls.admit(tags, region, ingress)
 
     def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)

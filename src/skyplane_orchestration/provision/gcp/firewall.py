@@ -2,18 +2,21 @@
 
 The instances of a fleet in a region share a network tag. One rule denies them all traffic from
 outside, also what the network's other rules allow, such as SSH from everywhere in a default
-network. Rules with a higher priority allow ranges of ports, one rule for each range. Their names
-are made of the fleet, so no two workers can make one twice.
+network. Rules with a higher priority allow peers ranges of ports, one rule for each range of them,
+and workers their ports, one rule for each range of addresses. Their names are made of the fleet,
+so no two workers can make one twice.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
@@ -35,6 +38,8 @@ _ALLOW_PRIORITY: Final = 800
 _DENY_PRIORITY: Final = 900
 _EVERYWHERE: Final = "0.0.0.0/0"
 _TCP: Final = "tcp"
+#: Begins the last part of the names of rules for workers.
+_WORKER: Final = "w"
 
 
 class FirewallRules:
@@ -45,22 +50,48 @@ class FirewallRules:
         self._options = api.options
         self._project = api.options.firewall_project
 
-    def create_firewalls(
-        self, fleet: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]
-    ) -> None:
-        """Close the instances of regions, and add what they lack; removes nothing."""
+    def create_firewalls(self, fleet: FleetTags, regions: Iterable[str]) -> None:
+        """Close the instances of regions; removes nothing."""
         found = {rule.name: rule for rule in self._rules(fleet_prefix(fleet.fleet_key))}
-        wanted = [rule for region in regions for rule in self._wanted(fleet, region, ingress)]
-        self._ensure_all(wanted, found, is_exact=False)
+        self._ensure_all([self._closed(fleet, region) for region in regions], found)
+
+    def admit(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """See `Machines`. Raises CloudUnavailable: the firewall is gone."""
+        closed = self._closed(fleet, region)["name"]
+
+        def look() -> dict[str, Any] | None:
+            rules = self._rules_of(fleet.fleet_key, region)
+            return rules if closed in rules else None
+
+        found = self._api.until_visible(look)
+        if found is None:
+            raise torn_down(f"the firewall of fleet {fleet.fleet_key} in {region}")
+        opened = [
+            self._opened(
+                fleet,
+                region,
+                _worker_suffix(one.source_cidr),
+                f"{one.first_port}-{one.last_port}",
+                [one.source_cidr],
+            )
+            for one in normal(ingress)
+        ]
+        self._ensure_all(opened, found)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Set the rules of a region to exactly these."""
+        """See `Machines`."""
         found = self._rules_of(fleet.fleet_key, region)
-        wanted = self._wanted(fleet, region, ingress)
+        opened = [
+            self._opened(fleet, region, f"{first}-{last}", f"{first}-{last}", sources)
+            for (first, last), sources in by_ports(normal(ingress)).items()
+        ]
+        wanted = [self._closed(fleet, region), *opened]
         # The new ones first, so that no rule is missing in between.
-        self._ensure_all(wanted, found, is_exact=True)
-        names = {rule["name"] for rule in wanted}
-        in_parallel([partial(self._delete, name) for name in found if name not in names])
+        self._ensure_all(wanted, found)
+        kept = {rule["name"] for rule in wanted}
+        workers = f"{network_tag(fleet.fleet_key, region)}-{_WORKER}"
+        old = [name for name in found if name not in kept and not name.startswith(workers)]
+        in_parallel([partial(self._delete, name) for name in old])
 
     def found(
         self, regions: Collection[str], is_wanted: Callable[[FleetTags], bool], fleet_key: str = ""
@@ -89,51 +120,49 @@ class FirewallRules:
         in_parallel([partial(self._delete, name) for name in opening])
         in_parallel([partial(self._delete, name) for name in found if name not in opening])
 
-    def _wanted(
-        self, fleet: FleetTags, region: str, ingress: Iterable[Ingress]
-    ) -> list[dict[str, Any]]:
-        """All rules of a region: one that denies, and one for each range of ports."""
+    def _closed(self, fleet: FleetTags, region: str) -> dict[str, Any]:
+        """The rule that denies."""
+        return {
+            **self._rule(fleet, region, "closed"),
+            "priority": _DENY_PRIORITY,
+            "source_ranges": [_EVERYWHERE],
+            "denied": [{"I_p_protocol": "all"}],
+        }
+
+    def _opened(
+        self, fleet: FleetTags, region: str, suffix: str, ports: str, sources: Sequence[str]
+    ) -> dict[str, Any]:
+        """A rule that allows a range of ports."""
+        return {
+            **self._rule(fleet, region, suffix),
+            "priority": _ALLOW_PRIORITY,
+            "source_ranges": sources,
+            "allowed": [{"I_p_protocol": _TCP, "ports": [ports]}],
+        }
+
+    def _rule(self, fleet: FleetTags, region: str, suffix: str) -> dict[str, Any]:
+        """What all rules of a region have."""
         tag = network_tag(fleet.fleet_key, region)
-        common = {
+        return {
+            "name": f"{tag}-{suffix}",
             "description": description(fleet, region),
             "network": self._options.network_path,
             "direction": "INGRESS",
             "target_tags": [tag],
         }
-        closed = {
-            **common,
-            "name": f"{tag}-closed",
-            "priority": _DENY_PRIORITY,
-            "source_ranges": [_EVERYWHERE],
-            "denied": [{"I_p_protocol": "all"}],
-        }
-        opened = [
-            {
-                **common,
-                "name": f"{tag}-{first}-{last}",
-                "priority": _ALLOW_PRIORITY,
-                "source_ranges": sources,
-                "allowed": [{"I_p_protocol": _TCP, "ports": [f"{first}-{last}"]}],
-            }
-            for (first, last), sources in by_ports(normal(ingress)).items()
-        ]
-        return [closed, *opened]
 
-    def _ensure_all(
-        self, wanted: Iterable[dict[str, Any]], found: Mapping[str, Any], *, is_exact: bool
-    ) -> None:
+    def _ensure_all(self, wanted: Iterable[dict[str, Any]], found: Mapping[str, Any]) -> None:
         """Make the rules that are not as wanted; `found` has those that were seen, by name."""
         in_parallel(
             [
-                partial(self._ensure, rule, is_exact=is_exact)
+                partial(self._ensure, rule)
                 for rule in wanted
-                if rule["name"] not in found
-                or not _is_same(found[rule["name"]], rule, is_exact=is_exact)
+                if rule["name"] not in found or not _is_same(found[rule["name"]], rule)
             ]
         )
 
-    def _ensure(self, rule: dict[str, Any], *, is_exact: bool) -> None:
-        """Make a rule. One that is there gets the sources that it lacks, or exactly these."""
+    def _ensure(self, rule: dict[str, Any]) -> None:
+        """Make a rule, or set the one of its name to what it says."""
         name = rule["name"]
         if self._is_done("insert", name, EXISTS, firewall_resource=rule):
             return
@@ -151,12 +180,8 @@ class FirewallRules:
                 f"the firewall rule {name} of {self._options.network_path} does not have the"
                 " description of its fleet; delete it, or give it the description again"
             )
-        if _is_same(found, rule, is_exact=is_exact):
-            return
-        if not is_exact:
-            sources = sorted({*found.source_ranges, *rule["source_ranges"]})
-            rule = {**rule, "source_ranges": sources}
-        self._is_done("patch", name, firewall=name, firewall_resource=rule)
+        if not _is_same(found, rule):
+            self._is_done("patch", name, firewall=name, firewall_resource=rule)
 
     def _delete(self, name: str) -> None:
         self._is_done("delete", name, NOT_FOUND, firewall=name)
@@ -192,11 +217,17 @@ class FirewallRules:
         return (rule for page in pages for rule in page.items)
 
 
-def _is_same(found: Any, rule: Mapping[str, Any], *, is_exact: bool) -> bool:
-    """Whether a rule lets the same traffic through as ours does, or also more sources."""
-    theirs, ours = set(found.source_ranges), set(rule["source_ranges"])
+def _worker_suffix(cidr: str) -> str:
+    """Of the name of the rule for a range of workers: short, since names have 63 characters."""
+    network = IPv4Network(cidr)
+    packed = network.network_address.packed + bytes([network.prefixlen])
+    return _WORKER + base64.b32encode(packed).decode().lower()
+
+
+def _is_same(found: Any, rule: Mapping[str, Any]) -> bool:
+    """Whether a rule lets the same traffic through as ours does."""
     return (
-        (theirs == ours if is_exact else theirs >= ours)
+        set(found.source_ranges) == set(rule["source_ranges"])
         and list(found.target_tags) == rule["target_tags"]
         and found.priority == rule["priority"]
         and not found.disabled

@@ -107,9 +107,10 @@ class SshMachines(Machines):
         found = [one for one in self._described(regions) if one.tags.deployment == deployment]
         return tuple(found), _directories(found)
 
-    def create_firewalls(
-        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
-    ) -> None:
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
+        """Nothing: hosts have their own firewalls."""
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Nothing: hosts have their own firewalls."""
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
