@@ -37,13 +37,16 @@ _DAGSTER_SUITES: Final = (
     "tests/e2e/test_dagster_examples.py",
 )
 #: With the oldest SDKs.
-_STORE_SUITES: Final = (
+_SDK_SUITES: Final = (
     "tests/gateway/stores/azure",
     "tests/gateway/stores/gcs",
     "tests/gateway/stores/s3",
     "tests/gateway/stores/test_conformance_copies.py",
     "tests/gateway/stores/test_conformance_objects.py",
     "tests/gateway/stores/test_conformance_uploads.py",
+    "tests/provision/aws",
+    "tests/provision/azure",
+    "tests/provision/gcp",
 )
 
 
@@ -57,7 +60,7 @@ class Line:
         releases: requirements that hold the environment on the line.
         also: packages beside those of the extras.
         is_oldest: takes the oldest release that pyproject.toml allows of each dependency; runs the
-            tests of the stores too. No user installs it, so all its pins are one file.
+            tests of stores and of instances too. No user installs it, so all its pins are one file.
     """
 
     name: str
@@ -86,7 +89,7 @@ class Line:
         """Files and folders of tests."""
         suites = {"airflow": _AIRFLOW_SUITES, "dagster": _DAGSTER_SUITES}
         chosen = tuple(path for name in self.orchestrators for path in suites[name])
-        return (*chosen, *_STORE_SUITES) if self.is_oldest else chosen
+        return (*chosen, *_SDK_SUITES) if self.is_oldest else chosen
 
 
 LINES: Final = (
