@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
+from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_gateway.common.errors import (
     GatewayError,
     GatewayUnreachable,
@@ -79,6 +80,7 @@ class ControlClient:
             `AddressTaken`: the gateway is gone.
         session: tells this caller apart from others that follow the same transfer.
         caller: who calls a gateway of this process; others tell by the certificate.
+        dial: connects with the gateway.
 
     Raises (every method):
         GatewayUnreachable: no connection, no response, or the connection broke.
@@ -97,6 +99,7 @@ class ControlClient:
         caller: Caller = ORCHESTRATOR,
         wrong_peer_error: type[GatewayError] = NotAuthorised,
         session: str = "",
+        dial: Dial = directly,
     ) -> None:
         self.host = host
         self.port = port
@@ -110,7 +113,7 @@ class ControlClient:
 
             self._pool = self._memory = MemoryConnections(port, caller)
         else:
-            self._pool = ConnectionPool(host, port, context, expected_uri, wrong_peer_error)
+            self._pool = ConnectionPool(host, port, context, expected_uri, wrong_peer_error, dial)
 
     # -- the gateway itself
 

@@ -8,6 +8,7 @@ import ssl
 import threading
 from typing import Any, Final, Protocol
 
+from skyplane_gateway.common.dialing import Dial
 from skyplane_gateway.common.errors import GatewayError
 
 #: Longest response that is read. A page of a report or of a listing is far smaller.
@@ -56,15 +57,21 @@ class _Connection(http.client.HTTPSConnection):
         context: ssl.SSLContext,
         expected_uri: str,
         wrong_peer_error: type[GatewayError],
+        dial: Dial,
         timeout_s: float,
     ) -> None:
-        super().__init__(host, port, context=context, timeout=timeout_s)
+        super().__init__(host, port, context=context)
+        self._tls = context
+        self._dial = dial
+        self.timeout_s = timeout_s
         self._expected_uri = expected_uri
         self._wrong_peer_error = wrong_peer_error
 
     def connect(self) -> None:
-        super().connect()
-        certificate: dict[str, Any] = dict(self.sock.getpeercert() or {})
+        plain = self._dial(self.host, self.port, self.timeout_s)
+        stream = self._tls.wrap_socket(plain, server_hostname=self.host)
+        self.sock = stream
+        certificate: dict[str, Any] = dict(stream.getpeercert() or {})
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
         if self._expected_uri not in names:
             self.close()
@@ -95,8 +102,9 @@ class ConnectionPool:
         context: ssl.SSLContext,
         expected_uri: str,
         wrong_peer_error: type[GatewayError],
+        dial: Dial,
     ) -> None:
-        self._peer = (host, port, context, expected_uri, wrong_peer_error)
+        self._peer = (host, port, context, expected_uri, wrong_peer_error, dial)
         self._idle: list[_Connection] = []
         self._is_closed = False
         self._lock = threading.Lock()
@@ -155,7 +163,7 @@ class ConnectionPool:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is not None:
-            connection.timeout = timeout_s
+            connection.timeout_s = timeout_s
             if isinstance(connection.sock, socket.socket):
                 connection.sock.settimeout(timeout_s)
         return connection

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Self
 
+from skyplane_gateway.common.dialing import dial
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -33,8 +34,8 @@ OpenStream = Callable[[float], socket.socket]
 
 
 def at_port(host: str, port: int) -> OpenStream:
-    """Connects with an instance that listens on a port."""
-    return lambda timeout_s: socket.create_connection((host, port), timeout=timeout_s)
+    """Connects with an instance that listens on a port; see `dial`."""
+    return lambda timeout_s: dial(host, port, timeout_s)
 
 
 class EnrolmentClient:

@@ -21,7 +21,9 @@ from typing import Any, Final
 import yaml
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import dial
 from skyplane_gateway.common.schema import check, decode, parsed
+from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
@@ -100,7 +102,9 @@ class CloudsSettings:
         clock = corrected(clock)
         clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         boot = Boot(partial(user_data, self.boot), clock=clock)
-        return InstanceProvisioner(FleetContext(Clouds(clouds, clock), boot, self.options, clock))
+        connect = partial(ControlClient, dial=dial)
+        context = FleetContext(Clouds(clouds, clock), boot, self.options, clock, connect)
+        return InstanceProvisioner(context)
 
 
 def open_one_cloud(

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from skyplane_gateway.common.dialing import dial, directly
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_orchestration.errors import AddressTaken, SkyplaneError
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import CLOUD, Fleet, GatewayHandle
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -51,6 +52,8 @@ class FleetSessions:
                 self._timeout_s,
                 wrong_peer_error=AddressTaken,
                 session=self._name,
+                # Hosts of the other provisioners are reached as they are without gateways.
+                dial=dial if self.fleet.provisioner == CLOUD else directly,
             )
             self._clients[handle.node] = client
         return client

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.connect_proxy import connect_proxy
 from tests.ports import free_port
 
+from skyplane_gateway.common.dialing import dial
 from skyplane_gateway.common.errors import (
     AddressTaken,
     GatewayError,
@@ -149,6 +151,19 @@ def says(*answers: bytes) -> Behaviour:
 
 
 OK = answer(b'{"state": "running"}')
+
+
+def test_a_gateway_behind_a_proxy(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS goes through it: the proxy neither reads nor answers."""
+    server = serve(says(OK, OK))
+    uri = OURS.expected_uri(NODE)
+    with connect_proxy(lambda *_: ("127.0.0.1", server.port)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url())
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with ControlClient("8.8.8.8", 7601, OURS.client_context(), uri, dial=dial) as client:
+            assert client.status() == client.status() == {"state": "running"}
+    assert proxy.asked == [("8.8.8.8", 7601)]
 
 
 def test_nothing_listens() -> None:
