@@ -25,7 +25,12 @@ from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.provisioner import AuthorityOf, Finding, FleetSpec
+from skyplane_orchestration.provision.provisioner import (
+    AuthorityOf,
+    Finding,
+    FleetSpec,
+    Provisioner,
+)
 
 IDENTITY: Final = RunIdentity("simulated", "task", "run")
 FLEET_KEY: Final = IDENTITY.fleet_key(0)
@@ -227,7 +232,7 @@ class SimAuthority:
 
 
 @dataclass
-class SimProvisioner:
+class SimProvisioner(Provisioner):
     """Starts missing gateways, sends the topology, and waits until all are connected."""
 
     fleet: SimFleet

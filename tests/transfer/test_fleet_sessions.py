@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.transfer.samples import fleet_of
 
+from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
@@ -26,10 +27,14 @@ class _Authority:
         return node
 
 
+def _dialed(fleet_key: str, node: str) -> Dial:
+    return directly
+
+
 def test_a_session_is_opened_once_for_each_gateway() -> None:
     authority = _Authority()
     fleet = fleet_of("ab")
-    with FleetSessions(fleet, authority) as sessions:  # type: ignore[arg-type]
+    with FleetSessions(fleet, authority, _dialed) as sessions:  # type: ignore[arg-type]
         one = sessions.of(fleet.gateways[0])
         assert sessions.of(fleet.gateways[0]) is one
         assert sessions.of(fleet.gateways[1]) is not one
@@ -44,7 +49,7 @@ def test_gateways_are_called_in_parallel() -> None:
         together.wait()
         return handle.node.upper()
 
-    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+    with FleetSessions(fleet, _Authority(), _dialed) as sessions:  # type: ignore[arg-type]
         assert sessions.each(fleet.gateways, call) == {"a": "A", "b": "B", "c": "C", "d": "D"}
         assert sessions.each((), call) == {}
 
@@ -57,7 +62,7 @@ def test_one_error_among_answers() -> None:
             raise NotFound("gone")
         return handle.node
 
-    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+    with FleetSessions(fleet, _Authority(), _dialed) as sessions:  # type: ignore[arg-type]
         with pytest.raises(NotFound):
             sessions.each(fleet.gateways, call)
         answers, errors = sessions.each_that_answers(fleet.gateways, call)
@@ -69,7 +74,7 @@ def test_one_error_among_answers() -> None:
         raise RuntimeError("a defect is no answer")
 
     with (
-        FleetSessions(fleet, _Authority()) as sessions,  # type: ignore[arg-type]
+        FleetSessions(fleet, _Authority(), _dialed) as sessions,  # type: ignore[arg-type]
         pytest.raises(RuntimeError),
     ):
         sessions.each_that_answers(fleet.gateways, defect)

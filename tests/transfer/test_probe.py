@@ -79,7 +79,7 @@ class World:
     def context(self) -> ClientContext:
         fleets = SimpleNamespace(
             provisioner=SimpleNamespace(provision_s={}),
-            authority_of=lambda _: None,
+            sessions=self.sessions,
             rebuild=self.rebuild,
             teardown_after_error=lambda fleet: self.torn_down.append(fleet.key),
         )
@@ -96,7 +96,7 @@ class World:
         self.rebuilt.append(fleet)
         return replace(fleet, provision_s=3.0, instances=instances_of(fleet.plan))
 
-    def sessions(self, fleet: Fleet, _: object) -> Sessions:
+    def sessions(self, fleet: Fleet) -> Sessions:
         return Sessions(self, fleet)
 
 
@@ -153,9 +153,8 @@ class Gateway:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fleet]:
+def run() -> Callable[..., Fleet]:
     def run(world: World, rule: ProbeRule = "auto", **changes: Any) -> Fleet:
-        monkeypatch.setattr(probe, "FleetSessions", world.sessions)
         job: TransferJob = replace(JOB, probe=rule, **changes)
         return probe.probed(world.context(), job, world.fleet)
 

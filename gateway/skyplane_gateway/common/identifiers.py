@@ -22,8 +22,14 @@ def gateway_uri(fleet_key: str, node: str) -> str:
 
 def node_of_uri(fleet_key: str, uri: str) -> str:
     """The node of a gateway's URI; empty for any other URI."""
-    prefix = f"{_SCHEME}{fleet_key}/gateway/"
-    return unquote(uri[len(prefix) :]) if uri.startswith(prefix) else ""
+    key, node = gateway_of_uri(uri)
+    return node if key == fleet_key else ""
+
+
+def gateway_of_uri(uri: str) -> tuple[str, str]:
+    """The fleet key and the node of a gateway's URI; both empty for any other URI."""
+    key, found, node = uri.removeprefix(_SCHEME).partition("/gateway/")
+    return (key, unquote(node)) if found and uri.startswith(_SCHEME) else ("", "")
 
 
 def wire_fleet_id(fleet_key: str) -> bytes:

@@ -21,9 +21,7 @@ from typing import Any, Final
 import yaml
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dialing import dial
 from skyplane_gateway.common.schema import check, decode, parsed
-from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
@@ -100,10 +98,10 @@ class CloudsSettings:
             MissingExtra: a cloud's SDK is not installed.
         """
         clock = corrected(clock)
-        clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
-        boot = Boot(partial(user_data, self.boot), clock=clock)
-        connect = partial(ControlClient, dial=dial)
-        context = FleetContext(Clouds(clouds, clock), boot, self.options, clock, connect)
+        opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
+        clouds = Clouds(opened, clock)
+        boot = Boot(partial(user_data, self.boot), clouds.stream_of, clock)
+        context = FleetContext(clouds, boot, self.options, clock, clouds.session)
         return InstanceProvisioner(context)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_gateway.common.schema import check
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
@@ -204,6 +205,10 @@ class Provisioner(Protocol):
 
         Raises ConfigurationInvalid for a fleet that another provisioner has made.
         """
+
+    def dial_to(self, fleet_key: str, node: str) -> Dial:
+        """How this process connects with a gateway."""
+        return directly
 
     def sweep(
         self,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from skyplane_gateway.common.dialing import dial, directly
+from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_orchestration.errors import AddressTaken, SkyplaneError
-from skyplane_orchestration.model.fleet import CLOUD, Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -26,13 +26,20 @@ class FleetSessions:
 
     A peer that cannot prove to be of the fleet raises `AddressTaken`. A wrong fleet secret of
     the caller looks the same here; `FleetControl` tells the two apart. `name` identifies the
-    caller among others that follow the same transfer.
+    caller among others that follow the same transfer. `dial_to` is that of its provisioner.
     """
 
     def __init__(
-        self, fleet: Fleet, authority: Authority, *, timeout_s: float = 10.0, name: str = ""
+        self,
+        fleet: Fleet,
+        authority: Authority,
+        dial_to: Callable[[str, str], Dial],
+        *,
+        timeout_s: float = 10.0,
+        name: str = "",
     ) -> None:
         self._authority = authority
+        self._dial_to = dial_to
         self._timeout_s = timeout_s
         self._name = name
         self._context: ssl.SSLContext | None = None
@@ -52,8 +59,7 @@ class FleetSessions:
                 self._timeout_s,
                 wrong_peer_error=AddressTaken,
                 session=self._name,
-                # Hosts of the other provisioners are reached as they are without gateways.
-                dial=dial if self.fleet.provisioner == CLOUD else directly,
+                dial=directly if is_in_memory else self._dial_to(self.fleet.key, handle.node),
             )
             self._clients[handle.node] = client
         return client

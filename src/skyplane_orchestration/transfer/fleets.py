@@ -140,9 +140,13 @@ class Fleets:
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:
         """Control of a fleet; its sessions close at the end of the block."""
-        authority = self.authority_of(fleet.key)
-        with FleetSessions(fleet, authority, name=self._session) as sessions:
-            yield FleetControl(sessions, authority.sealing_key)
+        with self.sessions(fleet, self._session) as sessions:
+            yield FleetControl(sessions, self.authority_of(fleet.key).sealing_key)
+
+    def sessions(self, fleet: Fleet, name: str = "") -> FleetSessions:
+        """Sessions with the gateways of a fleet; see `FleetSessions`."""
+        dial_to = self.provisioner.dial_to
+        return FleetSessions(fleet, self.authority_of(fleet.key), dial_to, name=name)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or its key; see `Client.teardown`."""

@@ -164,7 +164,7 @@ def _why_not(
     known_s = context.fleets.provisioner.provision_s
     try:
         plan_measured(context.grid(), job, plan, (), cost, known_s)
-        with FleetSessions(fleet, context.fleets.authority_of(fleet.key)) as sessions:
+        with context.fleets.sessions(fleet) as sessions:
             statuses = sessions.each(fleet.gateways, lambda _, client: client.status())
     except PlanInfeasible as error:
         return f"what it costs would break the limits of the job ({error})"
@@ -221,7 +221,7 @@ def measure(
     for route in probe_routes([edge for one in rounds for edge in one], nodes):
         src, dst = (fleet.gateway(node).region for node in route.nodes)
         routes.setdefault((src, dst), []).append(route)
-    with FleetSessions(fleet, context.fleets.authority_of(fleet.key)) as sessions:
+    with context.fleets.sessions(fleet) as sessions:
         for edges in rounds:
             now = [route for edge in edges for route in routes[edge]]
             _connect(sessions, now, context.clock)

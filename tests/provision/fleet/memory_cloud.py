@@ -32,6 +32,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Ingress,
     Instance,
     LaunchRequest,
+    Machines,
 )
 from skyplane_orchestration.provision.provisioner import Finding
 
@@ -199,8 +200,10 @@ class MemoryAccount:
             return key_id
 
 
-class MemoryCloud:
+class MemoryCloud(Machines):
     """See `Machines`; `die` is called before each change, and may end the worker."""
+
+    name = ""
 
     def __init__(
         self,
@@ -218,8 +221,7 @@ class MemoryCloud:
     def public_hosts(self) -> None:
         return None
 
-    @property
-    def store_identity(self) -> str:
+    def store_identity(self, region: str) -> str:
         return self.account.store_identity
 
     def regions(self) -> tuple[str, ...]:

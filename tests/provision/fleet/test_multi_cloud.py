@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 from tests.provision.samples import A, B
 
+from skyplane_gateway.common.dialing import Dial, dial
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 
 
@@ -30,3 +32,20 @@ def test_a_cloud_that_cannot_be_asked_is_a_finding() -> None:
         ("cloud aws", False, "the account is closed"),
         ("gcp account", True, "it is in memory"),
     ]
+
+
+def test_a_cloud_may_have_regions_of_others_and_a_way_to_its_instances() -> None:
+    class Cluster(MemoryCloud):
+        named_regions = frozenset({"aws:eu-west-3"})
+
+        def dial_to(self, fleet_key: str, instance: str) -> Dial:
+            return lambda host, port, _: pytest.fail(f"{fleet_key} {instance} {host} {port}")
+
+    account = MemoryAccount()
+    aws, cluster = MemoryCloud("aws", account), Cluster("kubernetes", account)
+    clouds = Clouds([aws, cluster])
+    assert clouds.of("aws:us-east-1") is aws
+    assert clouds.of("aws:eu-west-3") is cluster
+    assert clouds.dial_to("f1", "aws:us-east-1/0.1") is dial
+    with pytest.raises(pytest.fail.Exception, match=r"f1 aws:eu-west-3/0 10.0.0.7 7601"):
+        clouds.dial_to("f1", "aws:eu-west-3/0.1")("10.0.0.7", 7601, 5.0)

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         fleet = read_fleet(options.fleet)
         client = open_client(options)
         client.provisioner.check_host(fleet)
-    with FleetSessions(fleet, client.authority(fleet.key)) as sessions:
+    with FleetSessions(fleet, client.authority(fleet.key), client.provisioner.dial_to) as sessions:
         answers, errors = sessions.each_that_answers(
             fleet.gateways, lambda _, session: session.status()
         )

@@ -43,6 +43,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Ingress,
     Instance,
     LaunchRequest,
+    Machines,
     PublicHosts,
     tail,
 )
@@ -62,7 +63,7 @@ _PAGE: Final = 1000
 _FRESH_S: Final = 600.0
 
 
-class AwsCloud:
+class AwsCloud(Machines):
     """See `Machines`. Threads may share it.
 
     Args:
@@ -87,8 +88,7 @@ class AwsCloud:
         self._denied = DeniedRegions(self._options)
         self._launcher = AwsLauncher(self._api, self._networks, self._firewalls, self._types)
 
-    @property
-    def store_identity(self) -> str:
+    def store_identity(self, region: str) -> str:
         return "s3" if self._options.instance_profile else ""
 
     @property

@@ -35,6 +35,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Ingress,
     Instance,
     LaunchRequest,
+    Machines,
     PublicHosts,
     tail,
 )
@@ -51,7 +52,7 @@ _POWER_LIFE_S: Final = 10.0
 _CONSOLE_LIFE: Final = "sasUriExpirationTimeInMinutes=5"
 
 
-class AzureCloud:
+class AzureCloud(Machines):
     """See `Machines`. Threads may share it.
 
     Args:
@@ -74,8 +75,7 @@ class AzureCloud:
         self._sizes = VmSizes(self._api)
         self._powers = describe.Powers(_POWER_LIFE_S, clock)
 
-    @property
-    def store_identity(self) -> str:
+    def store_identity(self, region: str) -> str:
         return "azure" if self._options.managed_identity else ""
 
     @property

@@ -360,7 +360,7 @@ class BringUp:
         details = {"instance_id": instance.cloud_id}
         if instance.internal_address:
             details[INTERNAL_HOST] = instance.internal_address
-        identity = self.context.clouds.of(region).store_identity
+        identity = self.context.clouds.of(region).store_identity(region)
         if identity and region in (self.spec.plan.src, self.spec.plan.dst):
             details[STORE_IDENTITY] = identity
         return GatewayHandle(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
+from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.provisioner import Finding
@@ -233,9 +234,8 @@ class Machines(Protocol):
     def name(self) -> str:
         """`aws`, `gcp`, `azure`: the first part of its region tags."""
 
-    @property
-    def store_identity(self) -> str:
-        """The kind of stores (`s3`) that sources and sinks open with an identity of their own.
+    def store_identity(self, region: str) -> str:
+        """The kind of stores (`s3`) that a region's sources and sinks open with their own identity.
 
         Empty if their instances get none.
         """
@@ -243,6 +243,11 @@ class Machines(Protocol):
     @property
     def public_hosts(self) -> PublicHosts | None:
         """None if its instances get no public address, or its API is not that of the internet."""
+
+    @property
+    def named_regions(self) -> frozenset[str]:
+        """Regions of other clouds that are its own, since their instances are made here."""
+        return frozenset()
 
     def regions(self) -> tuple[str, ...]:
         """Tags of the regions that the account may use, for a search without a plan."""
@@ -286,6 +291,14 @@ class Machines(Protocol):
             InstanceTypeNotOffered: the region never has such an instance for this account.
             ConfigurationInvalid: the request is not possible.
         """
+
+    def dial_to(self, fleet_key: str, instance: str) -> Dial | None:
+        """How this process connects with an instance; None to dial its address.
+
+        Args:
+            instance: its name in the fleet.
+        """
+        return None
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """Write the id of its public key to a tag of an instance."""

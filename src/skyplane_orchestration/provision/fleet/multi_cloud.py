@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import Dial, dial, directly
+from skyplane_gateway.common.identifiers import gateway_of_uri
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.enrolment.client import OpenStream
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.model.fleet import SSH
+from skyplane_orchestration.model.fleet import SSH, instance_of
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.machines import (
+    ENROLMENT_PORT,
     FleetResource,
     FleetTags,
     Ingress,
@@ -34,25 +40,47 @@ class Clouds:
     """The clouds that a provisioner may use.
 
     All verbs are those of `Machines`, for regions of several clouds. The hosts of the ssh
-    provisioner are one cloud, which has all regions: a host may stand in the region of a cloud.
+    provisioner are one cloud, which has all regions: a host may stand in the region of a cloud. So
+    may a cluster, which has some.
     """
 
     def __init__(self, clouds: Iterable[Machines], clock: Clock = SYSTEM_CLOCK) -> None:
         self._by_name = {cloud.name: cloud for cloud in clouds}
+        self._named = {region: one for one in self.all() for region in one.named_regions}
         self._regions: AnswerCache[str, tuple[str, ...]] = AnswerCache(_KEEP_REGIONS_S, clock)
 
     def of(self, region: str) -> Machines:
         """Raises ConfigurationInvalid: the cloud of the region is not configured."""
-        if SSH in self._by_name:
-            return self._by_name[SSH]
-        name = region.partition(":")[0]
-        if name not in self._by_name:
+        found = self._of(region)
+        if found is None:
             known = ", ".join(sorted(self._by_name)) or "none"
             raise ConfigurationInvalid(
-                f"region {region} needs settings for the cloud {name!r}; there are settings for:"
-                f" {known}"
+                f"region {region} needs settings for the cloud {region.partition(':')[0]!r}; there"
+                f" are settings for: {known}"
             )
-        return self._by_name[name]
+        return found
+
+    def _of(self, region: str) -> Machines | None:
+        cloud = self._by_name.get(SSH, self._by_name.get(region.partition(":")[0]))
+        return self._named.get(region, cloud)
+
+    def dial_to(self, fleet_key: str, node: str) -> Dial:
+        """How this process connects with a gateway. Raises ConfigurationInvalid, as `of`."""
+        instance = instance_of(node)
+        found = self.of(instance.rpartition("/")[0]).dial_to(fleet_key, instance)
+        # Hosts are reached as they are without gateways.
+        return found or (directly if SSH in self._by_name else dial)
+
+    def stream_of(self, one: Instance) -> OpenStream:
+        """Connects with the supervisor of an instance."""
+        return partial(self.dial_to(one.tags.fleet_key, one.instance), one.address, ENROLMENT_PORT)
+
+    def session(
+        self, host: str, port: int, context: ssl.SSLContext, expected_uri: str
+    ) -> ControlClient:
+        """A control session with a gateway of a fleet; see `SessionFactory`."""
+        way = self.dial_to(*gateway_of_uri(expected_uri))
+        return ControlClient(host, port, context, expected_uri, dial=way)
 
     def all(self) -> tuple[Machines, ...]:
         return tuple(self._by_name.values())
@@ -110,7 +138,7 @@ class Clouds:
     def quotas(self, regions: Iterable[str]) -> tuple[RegionQuota, ...]:
         """Quotas of the regions that can be used; the others may have no instance."""
         wanted = tuple(regions)
-        known = [region for region in wanted if region.partition(":")[0] in self._by_name]
+        known = [region for region in wanted if self._of(region) is not None]
         unusable = frozenset(self.unusable(known))
         usable = [region for region in known if region not in unusable]
         clouds = ", ".join(sorted(self._by_name)) or "no cloud"

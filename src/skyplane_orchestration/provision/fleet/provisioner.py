@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
@@ -111,6 +112,9 @@ class InstanceProvisioner(Provisioner):
         # A teardown would end the instances of the other clouds only.
         for gateway in fleet.gateways:
             self._context.clouds.of(gateway.region)
+
+    def dial_to(self, fleet_key: str, node: str) -> Dial:
+        return self._context.clouds.dial_to(fleet_key, node)
 
     def sweep(
         self,

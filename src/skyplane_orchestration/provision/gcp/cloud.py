@@ -19,6 +19,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Ingress,
     Instance,
     LaunchRequest,
+    Machines,
     PublicHosts,
     tail,
 )
@@ -51,7 +52,7 @@ _PIN_ATTEMPTS: Final = 5
 _FRESH_S: Final = 600.0
 
 
-class GcpCloud:
+class GcpCloud(Machines):
     """See `Machines`. Threads may share it.
 
     Args:
@@ -74,8 +75,7 @@ class GcpCloud:
         self._types = MachineTypes(self._api)
         self._launcher = GcpLauncher(self._api, self._types)
 
-    @property
-    def store_identity(self) -> str:
+    def store_identity(self, region: str) -> str:
         return "gcs" if self._options.service_account else ""
 
     @property

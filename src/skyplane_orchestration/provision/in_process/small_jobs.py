@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -206,6 +207,9 @@ class SmallJobsProvisioner(Provisioner):
                 f"fleet {fleet.key} runs inside the process that made it, which is another one;"
                 " use gateways that are processes of their own (--gateways always)"
             )
+
+    def dial_to(self, fleet_key: str, node: str) -> Dial:
+        return self._outside.dial_to(fleet_key, node)
 
     def sweep(self, deployment: str, **more: Any) -> SweepReport:
         return self._outside.sweep(deployment, **more)

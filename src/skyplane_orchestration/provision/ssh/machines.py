@@ -65,7 +65,6 @@ class SshMachines(Machines):
     """
 
     name = SSH
-    store_identity = ""
     public_hosts = None
 
     def __init__(
@@ -79,6 +78,9 @@ class SshMachines(Machines):
         self._sessions = sessions
         self._clock = clock
         self._passed_over = passed_over
+
+    def store_identity(self, region: str) -> str:
+        return ""
 
     def regions(self) -> tuple[str, ...]:
         return tuple(self._options.hosts)
