@@ -115,7 +115,7 @@ matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names
 	@$(BIN)/python -m tests.matrix --compile $(LINES)
 
 # Where the fakes of clouds have their rules from: discovery documents of Google, classes of Azure.
-VENDORS := google-api-python-client azure-mgmt-compute azure-mgmt-network azure-mgmt-resource
+VENDORS := google-api-python-client azure-mgmt-authorization azure-mgmt-compute azure-mgmt-network azure-mgmt-resource
 
 vendor-models: $(INSTALLED)  ## what the vendors' newest packages say of requests and answers, for the fakes of clouds
 	@$(BIN)/uv run --quiet --no-project --python $(BIN)/python --with-editable tests/strict_clouds \

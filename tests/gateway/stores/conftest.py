@@ -4,8 +4,9 @@ To add a store: add a factory to `_FACTORIES`. It makes an empty bucket and retu
 opens it; every `test_conformance_*` module then runs against it. Name known shortcomings of a
 server in `lacks`.
 
-`versitygw` is a real S3 server and `gcs` an emulator of Google Cloud Storage, each in a process of
-its own; their tests are skipped, with the reason, where it can neither be found nor built.
+`versitygw` and `rclone` are real S3 servers and `gcs` an emulator of Google Cloud Storage, each in
+a process of its own; their tests are skipped, with the reason, where it can neither be found nor
+built.
 
 SKYPLANE_TEST_S3_ENDPOINT, with
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds one more S3-compatible server, `endpoint`;
@@ -23,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import botocore.loaders
 import pytest
@@ -31,9 +32,13 @@ from azure.storage.blob import ContainerClient
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from moto.server import ThreadedMotoServer
-from tests.faults import azurite, fake_gcs, moto_server, versitygw
+from tests.faults import azurite, fake_gcs, moto_server, rclone_s3, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 from tests.gateway.stores.scripted import CREDENTIALS, ScriptedServer, s3_client
+from tests.gateway.stores.vendor_models import (  # noqa: F401 - fixtures of all tests here
+    look_at_requests,
+    requests_are_those_of_the_models,
+)
 from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway.common.checksum import crc32c
@@ -85,7 +90,7 @@ class Harness:
 
     def fill(self, keys: list[str], body: bytes = b"") -> None:
         store = self.shared
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(1 if "parallel-writes" in self.lacks else 8) as pool:
             list(pool.map(lambda key: store.put(key, body), keys))
 
     def read(self, key: str) -> bytes:
@@ -178,6 +183,15 @@ def fake_gcs_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def rclone_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    try:
+        with rclone_s3.running(tmp_path_factory.mktemp("rclone")) as url:
+            yield url
+    except rclone_s3.Unavailable as error:
+        pytest.skip(str(error))
+
+
 def _bucket(url: str, credentials: Credentials) -> StoreSpec:
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
     with closing(s3_client(url, credentials)) as client:
@@ -209,6 +223,13 @@ def _versitygw(request: pytest.FixtureRequest) -> Harness:
     # It checks and keeps checksums of whole objects, as AWS does.
     spec = replace(_bucket(server.url, credentials), options=(("checksum", "trusted"),))
     return Harness(spec, credentials, lacks=versitygw.LACKS)
+
+
+def _rclone(request: pytest.FixtureRequest) -> Harness:
+    names = ("access_key_id", "secret_access_key")
+    credentials = Credentials(dict(zip(names, rclone_s3.KEYS, strict=True)))
+    url: str = request.getfixturevalue("rclone_url")
+    return Harness(_bucket(url, credentials), credentials, lacks=rclone_s3.LACKS)
 
 
 def _versitygw_async(request: pytest.FixtureRequest) -> Harness:
@@ -299,15 +320,17 @@ if "SKYPLANE_TEST_S3_ENDPOINT" in os.environ:
 
 
 def _harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    made = {**_FACTORIES, **_ASYNC}[request.param](request)
+    made = {**_FACTORIES, **_ASYNC, "rclone": _rclone}[request.param](request)
     yield made
     for store in made.opened:
         store.close()
 
 
-harness = pytest.fixture(_harness, params=sorted(_FACTORIES), name="harness")
+#: A third server of S3 says no more of our requests than the others.
+_LONG: Final = [pytest.param("rclone", marks=pytest.mark.long)]
+harness = pytest.fixture(_harness, params=[*sorted(_FACTORIES), *_LONG], name="harness")
 #: Also with small objects over asyncio first, for tests that read or write such.
-either = pytest.fixture(_harness, params=sorted({**_FACTORIES, **_ASYNC}), name="either")
+either = pytest.fixture(_harness, params=[*sorted({**_FACTORIES, **_ASYNC}), *_LONG], name="either")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,11 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.copy_source import CopySource
 
-pytestmark = pytest.mark.parametrize("harness", ["gcs", "memory", "s3", "versitygw"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "harness",
+    ["gcs", "memory", "s3", "versitygw", pytest.param("rclone", marks=pytest.mark.long)],
+    indirect=True,
+)
 
 #: A key that has to be encoded in a header.
 KEY = "from/a b+ü%2B"

@@ -129,8 +129,6 @@ _PATTERNS: Final = [
     )
     for (method, path), named in ROUTES.items()
 ]
-#: The version of permissions and role assignments; that of others is in the models of Azure's SDK.
-_AUTHORIZATION_VERSION: Final = "2022-04-01"
 _BASE: Final = re.compile(r"/+subscriptions/([^/]+)/(.*)\Z")
 
 
@@ -197,9 +195,11 @@ def _check_version(rule: str, query: Mapping[str, str]) -> None:
     """Raises ArmError: the request has no version, or one that the SDK does not send."""
     if "api-version" not in query:
         raise ArmError(400, "MissingApiVersionParameter")
-    known = model("arm").methods.get(rule, {}).get("version", _AUTHORIZATION_VERSION)
     # The address of an operation is the fake's own.
-    if query["api-version"] != known and rule != "operations.get":
+    if rule == "operations.get":
+        return
+    known = model("arm").methods[rule]["version"]
+    if query["api-version"] != known:
         raise ArmError(400, "NoRegisteredProviderFound", f"{rule} has no {query['api-version']}")
 
 

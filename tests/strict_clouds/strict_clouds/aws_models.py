@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -23,6 +24,7 @@ from strict_clouds.aws_wire import Answer, Request
 _SERVICES: Final = {
     "ec2": "ec2",
     "servicequotas": "service-quotas",
+    "s3": "s3",
     "ssm": "ssm",
     "sts": "sts",
 }
@@ -35,7 +37,8 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\d{10}(\.\d+
 
 
 @cache
-def _model(service: str) -> ServiceModel:
+def model(service: str) -> ServiceModel:
+    """Args: `service` as IAM names it."""
     name = _SERVICES[service]
     loader = botocore.loaders.create_loader()
     return ServiceModel(loader.load_service_model(name, "service-2"), name)
@@ -43,39 +46,39 @@ def _model(service: str) -> ServiceModel:
 
 def of_request(request: Request) -> Iterator[str]:
     """What is wrong with a request."""
-    model = _model(request.service)
-    if request.action not in model.operation_names:
+    known = model(request.service)
+    if request.action not in known.operation_names:
         yield "there is no such action"
         return
-    shape = model.operation_model(request.action).input_shape
+    shape = known.operation_model(request.action).input_shape
     if request.service in _JSON:
-        yield from _violations(shape, request.parameters, "")
+        yield from violations(shape, request.parameters, "")
         return
     sent = dict(request.parameters)
-    for name, value in (("Action", request.action), ("Version", model.api_version)):
+    for name, value in (("Action", request.action), ("Version", known.api_version)):
         if sent.pop(name, "") != value:
             yield f"{name} is not {value}"
     if shape is not None:
-        yield from _violations(shape, _from_query(shape, sent, request.service == "ec2"), "")
+        yield from violations(shape, _from_query(shape, sent, request.service == "ec2"), "")
     elif sent:
         yield f"there are no parameters, and so no {', '.join(sent)}"
 
 
 def of_answer(request: Request, answer: Answer) -> Iterator[str]:
     """What is wrong with a success."""
-    operation = _model(request.service).operation_model(request.action)
+    operation = model(request.service).operation_model(request.action)
     shape = operation.output_shape
     if shape is None or answer.status >= 300:
         return
     if request.service in _JSON:
-        yield from _violations(shape, json.loads(answer.body), "")
+        yield from violations(shape, json.loads(answer.body), "")
         return
     root = ElementTree.fromstring(answer.body)
     if wrapper := shape.serialization.get("resultWrapper"):
         (root,) = [one for one in root if _tag(one) == wrapper]
     told = _from_xml(shape, root)
     told.pop("requestId", None)
-    yield from _violations(shape, told, "")
+    yield from violations(shape, told, "")
 
 
 def _from_query(shape: Any, parameters: Mapping[str, str], is_ec2: bool) -> Any:
@@ -134,14 +137,14 @@ def _from_xml(shape: Any, element: ElementTree.Element) -> Any:
     }
 
 
-def _violations(shape: Any, value: Any, where: str) -> Iterator[str]:
+def violations(shape: Any, value: Any, where: str) -> Iterator[str]:
     """Args: `value` has texts for all scalars of a form or of XML, and else those of JSON."""
     kind = shape.type_name
     if kind == "structure" and isinstance(value, Mapping):
         for name, one in value.items():
             inside = f"{where}.{name}" if where else name
             if name in shape.members:
-                yield from _violations(shape.members[name], one, inside)
+                yield from violations(shape.members[name], one, inside)
             else:
                 yield f"there is no {inside}"
         for name in shape.required_members:
@@ -150,11 +153,11 @@ def _violations(shape: Any, value: Any, where: str) -> Iterator[str]:
     elif kind == "list" and isinstance(value, list):
         yield from _range(shape, len(value), where)
         for number, one in enumerate(value):
-            yield from _violations(shape.member, one, f"{where}[{number}]")
+            yield from violations(shape.member, one, f"{where}[{number}]")
     elif kind == "map" and isinstance(value, Mapping):
         yield from _range(shape, len(value), where)
         for name, one in value.items():
-            yield from _violations(shape.value, one, f"{where}.{name}")
+            yield from violations(shape.value, one, f"{where}.{name}")
     elif kind in ("structure", "list", "map"):
         yield f"{where} is {value!r}, and not a {kind}"
     else:
@@ -184,7 +187,9 @@ def _scalar(shape: Any, value: Any, where: str) -> Iterator[str]:
     elif kind in ("float", "double"):
         if not _NUMBER.fullmatch(str(value)):
             yield f"{where}: {value!r} is no number"
-    elif kind == "timestamp" and not _TIME.fullmatch(str(value)):
+    elif (
+        kind == "timestamp" and not isinstance(value, datetime) and not _TIME.fullmatch(str(value))
+    ):
         yield f"{where}: {value!r} is no time"
 
 

@@ -28,7 +28,9 @@ _FOLDER: Final = Path(__file__).with_name("models")
 #: What is kept of a property.
 _KEPT: Final = ("type", "format", "enum", "pattern", "minimum", "maximum", "$ref")
 #: Methods of Cloud Storage: those of objects, and what a store asks of its bucket.
-_STORAGE: Final = re.compile(r"storage\.(objects|folders)\.|storage\.buckets\.(get|insert|testIam)")
+_STORAGE: Final = re.compile(
+    r"storage\.(objects|folders)\.|storage\.buckets\.(get|insert|patch|testIam)"
+)
 _PROJECT_PERMISSIONS: Final = re.compile(r"cloudresourcemanager\.projects\.testIamPermissions")
 _ACCOUNT_PERMISSIONS: Final = re.compile(r"iam\.projects\.serviceAccounts\.testIamPermissions")
 #: Rule of the fake of Azure -> package below `azure.mgmt`, group of operations, method.
@@ -70,6 +72,11 @@ _ARM: Final = {
 }
 #: Lists of values that Azure itself calls out of date: sizes are as many as `skus.list` says.
 _OPEN: Final = ("VirtualMachineSizeTypes",)
+#: Rule -> version, request and row of an answer in `azure.mgmt.authorization`, which is older.
+_AUTHORIZATION: Final = {
+    "machines.assign": ("2022-04-01", "RoleAssignmentCreateParameters", "RoleAssignment", False),
+    "permissions.list": ("2022-04-01", "", "Permission", True),
+}
 _SCALARS: Final[Mapping[Any, dict[str, Any]]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -164,7 +171,7 @@ def _reached(methods: Iterable[Mapping[str, Any]], schemas: Mapping[str, Any]) -
 
 def _azure() -> dict[str, Any]:
     schemas: dict[str, Any] = {}
-    methods = {}
+    methods: dict[str, dict[str, Any]] = {}
     for rule, (package, group, method) in _ARM.items():
         operations = importlib.import_module(f"azure.mgmt.{package}.operations._operations")
         called = getattr(operations, f"{group}Operations")
@@ -191,15 +198,46 @@ def _azure() -> dict[str, Any]:
         for one in (methods[rule]["request"], methods[rule]["response"]):
             if one:
                 _add_class(getattr(models, str(one)), models, schemas)
-    missing = {rule for rule, _ in ROUTES.values()} - set(_ARM) - {"operations.get"}
-    names = ("compute", "network", "resource")
+    for rule, (number, request, response, is_list) in _AUTHORIZATION.items():
+        old_models = f"azure.mgmt.authorization.v{number.replace('-', '_')}.models"
+        for one in filter(None, (request, response)):
+            schemas[one] = _of_old_class(getattr(importlib.import_module(old_models), one))
+        methods[rule] = {
+            "version": number,
+            "query": ["api-version"],
+            "request": request,
+            "response": response,
+            "isList": is_list,
+        }
+    missing = {rule for rule, _ in ROUTES.values()} - set(methods) - {"operations.get"}
+    assert not missing, missing
+    names = ("authorization", "compute", "network", "resource")
     source = ", ".join(f"azure-mgmt-{name} {version(f'azure-mgmt-{name}')}" for name in names)
     return {
         "source": source,
-        "unknown": sorted(missing),
         "methods": methods,
         "schemas": dict(sorted(schemas.items())),
     }
+
+
+def _of_old_class(model: Any) -> dict[str, Any]:
+    """Of a class of scalars, and of lists of texts, whose fields are flattened."""
+    fields: dict[str, Any] = {}
+    inner: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    for name, told in model._attribute_map.items():
+        kind, rules = told["type"], getattr(model, "_validation", {}).get(name, {})
+        field: dict[str, Any] = {"type": "string"}
+        if kind == "[str]":
+            field = {"type": "array", "items": field}
+        if kind == "iso-8601":
+            field["format"] = "date-time"
+        if rules.get("readonly"):
+            field["readOnly"] = True
+        where, _, last = told["key"].rpartition(".")
+        (inner["properties"] if where else fields)[last] = field
+        if rules.get("required"):
+            inner["required"].append(last)
+    return {"type": "object", "properties": {**fields, "properties": inner}}
 
 
 def _snake(name: str) -> str:
