@@ -161,11 +161,12 @@ class NetworkRules:
         """Of one rule: the others stay as they are."""
         self._state.writable_group(request.path["group"])
         rule = {"name": request.path["rule"], "properties": request.body["properties"]}
-        return self._with_rules(request, [*self._other_rules(request), rule])
+        reply = self._with_rules(request, [*self._other_rules(request), rule])
+        return reply if reply.body is None else replace(reply, body=rule)
 
     def _delete_rule(self, request: Request) -> Reply:
         self._state.writable_group(request.path["group"])
-        return self._with_rules(request, self._other_rules(request))
+        return replace(self._with_rules(request, self._other_rules(request)), body=None)
 
     def _other_rules(self, request: Request) -> list[Resource]:
         rules = properties(self._state.required(self._id(FIREWALLS, request)))["securityRules"]

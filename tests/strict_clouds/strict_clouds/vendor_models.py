@@ -54,6 +54,9 @@ _ARM: Final = {
     "machines.console": ("compute", "VirtualMachines", "retrieve_boot_diagnostics_data"),
     "disks.list": ("compute", "Disks", "list"),
     "disks.delete": ("compute", "Disks", "begin_delete"),
+    "securityRules.get": ("network", "SecurityRules", "get"),
+    "securityRules.put": ("network", "SecurityRules", "begin_create_or_update"),
+    "securityRules.delete": ("network", "SecurityRules", "begin_delete"),
     **{
         f"{rule}.{verb}": ("network", group, method)
         for rule, group in (
