@@ -138,6 +138,7 @@ def test_the_fake_of_azure_has_the_paths_of_its_sdk() -> None:
         return re.sub(r"\{\w+\}", "{}", path).lower()
 
     methods = schemas.model("arm").methods
+    assert {rule for rule, _ in arm_wire.ROUTES.values()} - set(methods) == {"operations.get"}
     for (_, path), (rule, _) in arm_wire.ROUTES.items():
         if "path" in methods.get(rule, {}) and rule not in ("machines.tag", "machines.tags"):
             # Lists of a group have the type's path behind the group.
