@@ -104,7 +104,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "AzureOptions": {"subscription_id": GUID},
     "BootSettings": {"image": IMAGE},
     "CloudsSettings": {
-        "boot": BootSettings(IMAGE),
+        "boot": BootSettings(image=IMAGE),
         "options": InstanceOptions(("203.0.113.7/32",)),
         "clouds": {"aws": {}},
         "source": "a file",

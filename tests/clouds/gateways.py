@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
-from skyplane_orchestration.provision.ssh.gateway_archive import gateway_requirements
 from strict_clouds.firewall import WideRule
 from strict_clouds.world import Program, World
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 
 
-def wheel_with(pins: str) -> bytes:
-    """A wheel of which stand-ins read the gateway's pins only."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("skyplane_gateway/requirements.lock"), pins)
-    return buffer.getvalue()
-
-
-_WHEEL_BYTES: Final = wheel_with(gateway_requirements())
-
-#: What machines boot: an image, or a wheel.
+#: What machines boot: a container, or the software that the orchestrator sends.
 IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)
-WHEEL: Final = BootSettings(
-    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl",
-    wheel_sha256=hashlib.sha256(_WHEEL_BYTES).hexdigest(),
-)
+PUSH: Final = BootSettings()
 
 
 def settings_here(**more: Any) -> dict[str, Any]:
     """A clouds file whose workers are on the loopback interface, and look often."""
-    return {"image": IMAGE.image, "control_cidrs": ["127.0.0.1/32"], "poll_s": 0.2, **more}
+    return {"control_cidrs": ["127.0.0.1/32"], "poll_s": 0.2, **more}
 
 
 #: What runs in their place: the gateway of the source tree.
 GATEWAY: Final = Program(
     command=(sys.executable, "-m", "skyplane_gateway"),
     image=IMAGE.image,
-    wheel_url=WHEEL.wheel_url,
-    wheel=_WHEEL_BYTES,
-    script="skyplane-gateway",
+    module="skyplane_gateway",
     environment={"PYTHONPATH": str(_REPOSITORY / "gateway")},
 )
 

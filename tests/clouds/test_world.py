@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.clouds.gateways import GATEWAY, IMAGE, WHEEL
+from tests.clouds.gateways import GATEWAY, IMAGE, PUSH
 from tests.provision.fleet.enrolling import enrol_at
 
 from skyplane_gateway.config import GatewayConfig
@@ -63,7 +63,7 @@ def wait_for(is_done: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def enrolled(machine: Machine, instance: str) -> ControlClient:
+def enrolled(machine: Machine, instance: str, settings: BootSettings = IMAGE) -> ControlClient:
     """The gateway of a machine, which answers."""
     config = GatewayConfig(
         node=instance,
@@ -77,8 +77,14 @@ def enrolled(machine: Machine, instance: str) -> ControlClient:
 
     def try_to_enrol() -> str:
         try:
-            address = machine.address, ENROLMENT_PORT
-            return enrol_at(address, AUTHORITY, instance, "launch", {instance: config})
+            return enrol_at(
+                (machine.address, ENROLMENT_PORT),
+                AUTHORITY,
+                instance,
+                "launch",
+                {instance: config},
+                software=settings.pushed,
+            )
         except GatewayUnreachable:
             return ""
 
@@ -133,8 +139,7 @@ def test_two_machines_boot_and_are_enrolled_and_one_ends(tmp_path: Path) -> None
         (IMAGE, DEBIAN),
         (IMAGE, AMAZON_LINUX),
         (IMAGE, FEDORA),
-        (WHEEL, DEBIAN),
-        (WHEEL, AMAZON_LINUX),
+        (PUSH, DEBIAN),
     ],
 )
 def test_a_machine_installs_what_it_lacks(
@@ -142,7 +147,7 @@ def test_a_machine_installs_what_it_lacks(
 ) -> None:
     with World(tmp_path, GATEWAY) as world:
         machine = world.boot(script("aws:us-east-1/0", settings), distribution=distribution)
-        enrolled(machine, "aws:us-east-1/0").close()
+        enrolled(machine, "aws:us-east-1/0", settings).close()
         machine.shut_down()
         machine.wait_ended()
         assert "ending: SIGTERM" in machine.console()

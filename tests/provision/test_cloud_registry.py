@@ -37,7 +37,6 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"image": "skyplane-gateway:latest"}, "not pinned by a digest"),
-        ({"image": ""}, "either image"),
         ({"control_cidrs": []}, "control_cidrs is missing"),
         ({"control_cidrs": ["here"]}, "control_cidrs: 'here' is no range of addresses; write"),
         (

@@ -62,6 +62,7 @@ _COMMANDS: Final = (
     "sweep",
     "grid",
     "doctor",
+    "bundle",
     "ls",
     "handles",
 )

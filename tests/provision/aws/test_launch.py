@@ -24,7 +24,7 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     QuotaExceeded,
 )
-from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
+from skyplane_orchestration.provision.aws.options import DEBIAN
 from skyplane_orchestration.provision.parallel import in_parallel
 from strict_clouds.aws_wire import Request
 
@@ -176,7 +176,7 @@ def test_the_image_is_that_of_the_type(harness: AwsHarness, kind: str, architect
     cloud = prepared(harness.aws())
     cloud.launch(a_request(instance_type=kind))
     (asked,) = harness.ec2.requests("GetParameter")
-    assert asked.parameters["Name"] == AMAZON_LINUX[architecture]
+    assert asked.parameters["Name"] == DEBIAN[architecture]
     (launch,) = harness.ec2.requests("RunInstances")
     assert launch.parameters["ImageId"].startswith("ami-")
 
@@ -219,7 +219,7 @@ def test_an_image_that_does_not_exist_is_named(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws(images={REGION: "ami-00000000"}))
     with pytest.raises(ConfigurationInvalid, match="ami-00000000"):
         cloud.launch(REQUEST)
-    parameter = "/aws/service/ami-amazon-linux-latest/none"
+    parameter = "/aws/service/debian/release/13/latest/none"
     cloud = prepared(harness.aws(image_parameters={"arm64": parameter}))
     with pytest.raises(ConfigurationInvalid, match=parameter):
         cloud.launch(REQUEST)
@@ -325,6 +325,7 @@ def test_launches_at_the_same_time_ask_for_the_same_things_once(harness: AwsHarn
         [partial(cloud.launch, a_request(instance=f"{REGION}/{index}")) for index in range(4)]
     )
     assert sorted(harness.ec2.actions()[before:]) == [
+        "DescribeImages",
         "DescribeInstanceTypes",
         "GetParameter",
         *["RunInstances"] * 4,

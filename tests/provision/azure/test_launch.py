@@ -140,7 +140,7 @@ def test_only_relays_are_spot(harness: AzureHarness, is_end: bool) -> None:
 
 def test_the_image_is_that_of_the_architecture(harness: AzureHarness) -> None:
     facts = launched_body(harness, harness.azure(), instance_type=ARM_TYPE)["properties"]
-    assert facts["storageProfile"]["imageReference"]["sku"] == "server-arm64"
+    assert facts["storageProfile"]["imageReference"]["sku"] == "13-arm64"
 
 
 def test_disks_are_encrypted_with_the_set(harness: AzureHarness) -> None:

@@ -22,7 +22,7 @@ from strict_clouds.arm import SUBSCRIPTION
         ({"zones": {"azure:eastus": ["a"]}}, "zones of azure for azure:eastus"),
         ({"zones": {"azure:eastus": []}}, "zones of azure for azure:eastus"),
         ({"images": {"riscv": "a:b:c:d"}}, "images of azure has no use for riscv"),
-        ({"images": {"arm64": "ubuntu"}}, "images of azure for arm64 has 'ubuntu'"),
+        ({"images": {"arm64": "debian"}}, "images of azure for arm64 has 'debian'"),
         ({"images": {"arm64": "/subscriptions/x"}}, "images of azure for arm64"),
         ({"subnets": {"azure:eastus": "default"}}, "subnets of azure for azure:eastus"),
         ({"managed_identity": "gateways"}, "managed_identity of azure has 'gateways'"),

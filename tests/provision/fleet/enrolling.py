@@ -20,6 +20,7 @@ from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance as Described
+from skyplane_orchestration.provision.fleet.software import Software
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret.from_text("correct horse battery staple, thirty-two and more")
@@ -114,13 +115,14 @@ def enrol_at(
     key_id: str = "",
     pin: Callable[[str], None] = lambda key_id: None,
     timeout_s: float = 10.0,
+    software: Callable[[], Software | None] = lambda: None,
 ) -> str:
     """A worker's part in the enrolment of an instance at an address; the id of its key."""
     tags = FleetTags(authority.fleet_key, "test", 0, 0, int(NOW.timestamp() + DAY_S))
     described = Described(
         tags, instance, instance, "i-1", "running", address[0], launch_id, key_id, 0.0
     )
-    boot = Boot(lambda *_: "", lambda _: at_port(*address), timeout_s=timeout_s)
+    boot = Boot(lambda *_: "", lambda _: at_port(*address), timeout_s=timeout_s, software=software)
     return boot.enrol(authority, described, gateways, pin)
 
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,9 @@ from skyplane_orchestration.provision.fleet.user_data import (
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = BootSettings(image="registry.example/team/skyplane-gateway:1.0@sha256:" + "ab" * 32)
-WHEEL = BootSettings(
-    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl?a=1&b='2'",
-    wheel_sha256="cd" * 32,
-)
+PUSH = BootSettings()
+BUNDLE = BootSettings(bundle="https://files.example/bundle.zip?a=1&b='2'", bundle_sha256="cd" * 32)
+ALL = pytest.mark.parametrize("settings", [IMAGE, PUSH, BUNDLE])
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + "MIIB+/==\n" * 8 + "-----END CERTIFICATE-----\n"
 TOKEN = "5e" * 32
 
@@ -39,13 +39,32 @@ def document(instance: str = "aws:us-east-1/0") -> EnrolmentDocument:
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), [("image.sh", IMAGE), ("wheel.sh", WHEEL)])
+@pytest.mark.parametrize(("name", "settings"), [("image.sh", IMAGE), ("push.sh", PUSH)])
 def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
-    """After a change that is meant, write the new script to the file and read the difference."""
-    assert user_data(settings, document(), 86400.0) == (GOLDEN / name).read_text()
+    """After a change that is meant, write the new script to the file and read the difference.
+
+    Of the software, checksum and size change with each line of the gateway.
+    """
+    script = user_data(settings, document(), 86400.0)
+    if software := settings.pushed():
+        assert f'"$address" 7600 {software.size_bytes}\n' in script
+        script = script.replace(software.sha256, "cd" * 32).replace(
+            f"7600 {software.size_bytes}", "7600 2500000"
+        )
+    assert script == (GOLDEN / name).read_text()
 
 
-@pytest.mark.parametrize("name", ["image.sh", "wheel.sh"])
+def test_a_bundle_at_an_address_differs_in_that_alone() -> None:
+    pushed, read = (user_data(one, document(), 86400.0).splitlines() for one in (PUSH, BUNDLE))
+    differing = [new for old, new in zip(pushed, read, strict=True) if old != new]
+    assert [line.split()[-3:-1] for line in differing[:1]] == [
+        ["cd" * 32, shlex.quote(BUNDLE.bundle)]
+    ]
+    assert differing[1].strip() == '"$address" 7600 0'
+    assert len(differing) == 2
+
+
+@pytest.mark.parametrize("name", ["image.sh", "push.sh"])
 @pytest.mark.parametrize("check", ["dash -n", "shellcheck"])
 def test_scripts_are_good_posix_shell(name: str, check: str) -> None:
     command = check.split()
@@ -57,7 +76,7 @@ def test_scripts_are_good_posix_shell(name: str, check: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+@ALL
 def test_the_document_reaches_the_gateway_unchanged(settings: BootSettings) -> None:
     awkward = document(instance="it's $(a) `b` \\n @IMAGE@ @URL@")
     script = user_data(settings, awkward, 86400.0)
@@ -89,7 +108,7 @@ def scheduled_ends(
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+@ALL
 def test_a_boot_that_hangs_ends_long_before_the_hard_end(settings: BootSettings) -> None:
     """`docker pull` and `docker run` have no timeout, and nobody may be left who replaces it."""
     with socket.create_server(("127.77.0.8", 0)) as of_another_machine:
@@ -111,7 +130,7 @@ def test_the_hard_end_counts_from_the_boot_in_whole_minutes_rounded_up(before: i
 
 
 def test_a_script_fits_ec2() -> None:
-    assert len(user_data(WHEEL, document(), 86400.0)) < MOST_USER_DATA_BYTES / 3
+    assert len(user_data(BUNDLE, document(), 86400.0)) < MOST_USER_DATA_BYTES / 2
     with pytest.raises(ConfigurationInvalid, match="16384"):
         user_data(IMAGE, document(instance="a" * MOST_USER_DATA_BYTES), 86400.0)
 
@@ -125,32 +144,42 @@ def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "either image"),
-        ({"image": IMAGE.image, "wheel_url": WHEEL.wheel_url}, "either image"),
+        ({"image": IMAGE.image, "bundle": BUNDLE.bundle}, "an image or a bundle"),
+        ({"software": "image"}, "'image', which needs image"),
+        ({"software": "bundle"}, "'bundle', which needs bundle"),
+        ({"software": "push", "image": IMAGE.image}, "'push', which has no image"),
+        ({"software": "bundle", "image": IMAGE.image}, "'bundle', which needs bundle"),
+        ({"software": "wheel"}, "software"),
         ({"image": "skyplane-gateway"}, "pinned by a digest"),
         ({"image": "skyplane-gateway:latest"}, "pinned by a digest"),
         ({"image": "skyplane-gateway@sha256:" + "AB" * 32}, "pinned by a digest"),
         ({"image": "a b@sha256:" + "ab" * 32}, "pinned by a digest"),
         ({"image": "--privileged@sha256:" + "ab" * 32}, "pinned by a digest"),
-        ({"image": IMAGE.image, "wheel_sha256": "cd" * 32}, "without wheel_url"),
-        ({"wheel_url": WHEEL.wheel_url}, "wheel_sha256"),
-        ({"wheel_url": WHEEL.wheel_url, "wheel_sha256": "CD" * 32}, "wheel_sha256"),
-        ({"wheel_url": "http://files.example/x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
-        ({"wheel_url": "https:///x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
-        ({"wheel_url": "https://[::1/x.whl", "wheel_sha256": "cd" * 32}, "wheel_url"),
-        ({"wheel_url": "https://files.example/x.whl", "wheel_sha256": "cd" * 32}, "this project"),
-        ({"wheel_url": WHEEL.wheel_url + "\n", "wheel_sha256": "cd" * 32}, "HTTPS"),
+        ({"image": IMAGE.image, "bundle_sha256": "cd" * 32}, "without the address"),
+        ({"bundle": "bundle.zip", "bundle_sha256": "cd" * 32}, "without the address"),
+        ({"bundle": BUNDLE.bundle}, "bundle_sha256"),
+        ({"bundle": BUNDLE.bundle, "bundle_sha256": "CD" * 32}, "bundle_sha256"),
+        ({"bundle": "http://files.example/x.zip", "bundle_sha256": "cd" * 32}, "HTTPS"),
+        ({"bundle": "https:///x.zip", "bundle_sha256": "cd" * 32}, "HTTPS"),
+        ({"bundle": "https://[::1/x.zip", "bundle_sha256": "cd" * 32}, "bundle"),
+        ({"bundle": BUNDLE.bundle + "\n", "bundle_sha256": "cd" * 32}, "HTTPS"),
     ],
 )
-def test_settings_that_pin_nothing_are_refused(settings: dict[str, str], says: str) -> None:
+def test_settings_that_pin_nothing_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
         BootSettings(**settings)
 
 
-@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+@ALL
 def test_the_token_is_in_no_argument_of_a_process(settings: BootSettings) -> None:
     lines = user_data(settings, document(), 86400.0).splitlines()
     (line,) = (line for line in lines if TOKEN in line)
     command = shlex.split(line.removesuffix("|"))
     assert command[0] == "printf"  # Part of the shell.
     assert json.loads(command[2])["token_hex"] == TOKEN
+
+
+def test_settings_of_earlier_versions_give_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    settings = BootSettings(wheel_url="https://files.example/x.whl", wheel_sha256="cd" * 32)
+    assert settings.software == "push"
+    assert "wheel_url and wheel_sha256 are not used any more" in caplog.text

@@ -70,12 +70,12 @@ def test_disks_have_the_labels_of_their_instance_and_end_with_it(harness: GcpHar
     assert made["labels"] == asked["labels"]
     assert (made["diskSizeGb"], made["labels"]["team"]) == ("10", "data")
     assert made["diskType"].endswith("/pd-balanced")
-    assert made["sourceImage"] == "projects/debian-cloud/global/images/family/debian-12"
+    assert made["sourceImage"] == "projects/debian-cloud/global/images/family/debian-13"
 
 
 def test_the_image_fits_the_architecture(harness: GcpHarness) -> None:
     made = launched(harness, instance_type=ARM_TYPE)["disks"][0]["initializeParams"]
-    assert made["sourceImage"].endswith("/debian-12-arm64")
+    assert made["sourceImage"].endswith("/debian-13-arm64")
 
 
 def test_an_architecture_without_image_is_refused(harness: GcpHarness) -> None:

@@ -40,7 +40,7 @@ def test_settings_come_from_json() -> None:
         ({"zones": {"gcp:us-central1": ["europe-west1-b"]}}, "europe-west1-b of another"),
         ({"zones": {"gcp:us-central1": ["b"]}}, "not like europe-west1-b"),
         ({"images": {"riscv": "debian"}}, "no use for riscv"),
-        ({"images": {"arm64": "debian-12"}}, "images of gcp for arm64"),
+        ({"images": {"arm64": "debian-13"}}, "images of gcp for arm64"),
         ({"network": "a network"}, "network of gcp"),
         ({"subnetworks": {"gcp:us-central1": "Sub"}}, "subnetworks of gcp"),
         ({"subnetworks": {"aws:us-east-1": "sub"}}, "written as gcp:europe-west1"),

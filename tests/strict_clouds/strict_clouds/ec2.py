@@ -35,6 +35,7 @@ from strict_clouds.ec2_access import accesses_of
 from strict_clouds.ec2_groups import GroupRules, Permission, present_rules
 from strict_clouds.ec2_instances import InstanceRules
 from strict_clouds.ec2_moto import (
+    DEBIAN_PARAMETERS,
     ON_DEMAND_QUOTA,
     SPOT_QUOTA,
     Conditions,
@@ -44,6 +45,7 @@ from strict_clouds.ec2_moto import (
     all_instances,
     backend_of,
     backends,
+    debian_image,
 )
 from strict_clouds.iam import Access, policy_of
 from strict_clouds.machines import Machine, MachineBooter
@@ -115,6 +117,7 @@ class StrictEc2:
             "DescribeImages": self._describe_images,
             "DescribeRegions": self._describe_regions,
             "GetEbsDefaultKmsKeyId": self._default_disk_key,
+            "GetParameter": self._parameter,
             "GetServiceQuota": self._service_quota,
         }
 
@@ -301,6 +304,14 @@ class StrictEc2:
         return xml_answer(
             request.action, f"<kmsKeyId>{self.conditions.default_disk_key}</kmsKeyId>"
         )
+
+    def _parameter(self, request: Request, forward: Forward) -> Answer:
+        name = str(request.parameters["Name"])
+        architecture = DEBIAN_PARAMETERS.get(name)
+        if architecture is None:
+            return forward()
+        value = debian_image(request.region, architecture)
+        return json_answer({"Parameter": {"Name": name, "Type": "String", "Value": value}})
 
     def _service_quota(self, request: Request, _: Forward) -> Answer:
         code = request.parameters["QuotaCode"]

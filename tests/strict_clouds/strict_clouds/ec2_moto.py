@@ -16,6 +16,13 @@ from strict_clouds.aws_wire import Answer, AwsError, Request
 ON_DEMAND_QUOTA: Final = "L-1216C47A"
 SPOT_QUOTA: Final = "L-34B43A08"
 
+#: Public parameters of Debian's images, which moto lacks -> the architecture.
+DEBIAN_PARAMETERS: Final = {
+    f"/aws/service/debian/release/{release}/latest/{name}": architecture
+    for release in (12, 13)
+    for name, architecture in (("amd64", "x86_64"), ("arm64", "arm64"))
+}
+
 # Thousands of images, which moto would make again for each test.
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
@@ -107,6 +114,18 @@ def backends() -> list[tuple[str, Any]]:
 
 def backend_of(region: str) -> Any:
     return ec2_backends[DEFAULT_ACCOUNT_ID][region]
+
+
+def debian_image(region: str, architecture: str) -> str:
+    """The id of Debian's image in a region, which is made when it is first asked for."""
+    backend = backend_of(region)
+    name = f"debian-{architecture}"
+    for image in backend.amis.values():
+        if image.name == name:
+            return str(image.id)
+    image = backend.register_image(name)
+    image.architecture, image.root_device_name = architecture, "/dev/xvda"
+    return str(image.id)
 
 
 def all_instances() -> Iterator[Any]:

@@ -23,7 +23,7 @@ TYPES: Final[dict[str, tuple[int, str, str, frozenset[str]]]] = {
 ADDRESS_QUOTA: Final = "IN_USE_ADDRESSES"
 SPOT_QUOTA: Final = "PREEMPTIBLE_CPUS"
 ALL_REGIONS_QUOTA: Final = "CPUS_ALL_REGIONS"
-IMAGES: Final = ("debian-12", "debian-12-arm64")
+IMAGES: Final = ("debian-13", "debian-13-arm64")
 
 #: Method -> the permissions that Google's reference names for it.
 PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {

@@ -39,11 +39,6 @@ _PACKAGES: Final = {
     "docker": ("docker",),
     "docker.io": ("docker",),
     "podman": ("podman",),
-    "curl": ("curl",),
-    "ca-certificates": (),
-    "python3.11": ("python3.11",),
-    "python3": ("python3",),
-    "python3-venv": (),
 }
 
 
@@ -185,7 +180,7 @@ def curl(machine: Machine, arguments: list[str]) -> None:
             name, _, value = sys.stdin.read().strip()[len('header = "') : -1].partition(": ")
             answer_of(urllib.request.Request(url, headers={name: value}, method="DELETE"))
         case _:
-            download(machine, arguments)
+            refuse("curl", arguments)
 
 
 def answer_of(request: urllib.request.Request) -> str:
@@ -197,60 +192,65 @@ def answer_of(request: urllib.request.Request) -> str:
         sys.exit(f"curl: (22) {error}")
 
 
-def download(machine: Machine, arguments: list[str]) -> None:
-    path, url = arguments[arguments.index("--output") + 1], arguments[-1]
-    if url != machine.facts["wheel_url"]:
-        sys.exit("curl: (22) The requested URL returned error: 404")
-    Path(path).write_bytes(bytes.fromhex(machine.facts["wheel_hex"]))
-
-
 def python(machine: Machine, arguments: list[str]) -> None:
     match arguments:
         case ["-c", text] if "version_info" in text:
             return
-        case ["-m", "venv", directory]:
+        case ["-m", "venv", "--without-pip", directory]:
             programs = Path(directory) / "bin"
             programs.mkdir(parents=True)
-            for name in ("pip", machine.facts["script"]):
-                executable = machine.facts["python"]
-                write_wrapper(machine.directory, name, executable, at=programs / name)
+            at = programs / "python"
+            write_wrapper(machine.directory, "venv-python", machine.facts["python"], at=at)
         case ["-m", "zipfile", "-e", archive, directory]:
             with zipfile.ZipFile(archive) as content:
                 content.extractall(directory)
+        case [program, *_] if program.endswith("/receive.py"):
+            environment = {"PATH": os.environ["PATH"], **machine.facts["environment"]}
+            command = [machine.facts["python"], *arguments]
+            os.execve(command[0], command, environment)
         case _:
             refuse("python", arguments)
 
 
-def pip(machine: Machine, arguments: list[str]) -> None:
+def venv_python(machine: Machine, arguments: list[str]) -> None:
     match arguments:
         case [
-            "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps",
+            "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps",
+            "--disable-pip-version-check", *source,
             "--only-binary", ":all:", "--require-hashes", "--requirement", pins,
         ]:  # fmt: skip
-            requirements = Path(pins).read_text().replace("\\\n", "").splitlines()
-            if loose := [line for line in requirements if "==" not in line.partition(";")[0]]:
-                sys.exit(f"pip: {loose} have no exact version")
-            if bare := [line for line in requirements if " --hash=sha256:" not in line]:
-                sys.exit(f"pip: {bare} have no hash")
-            if not requirements:
-                sys.exit(f"pip: {pins} pins nothing")
-            machine.note("pip_required", pins)
-        case [
-            "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps", "--no-index", wheel,
-        ]:  # fmt: skip
-            if not Path(wheel).is_file():
-                sys.exit(f"pip: {wheel} is no file")
+            pip_install(machine, source, Path(pins))
+        case ["-m", "compileall", "-q", package]:
+            if not list(Path(package).glob("*.py")):
+                sys.exit(f"compileall: {package} has no module")
+        case ["-m", module, *rest] if module == machine.facts["module"]:
             if not (machine.directory / "pip_required").exists():
-                sys.exit("pip: nothing that the wheel needs is installed")
-            machine.note("pip_installed", wheel)
+                sys.exit(f"{module}: its requirements are not installed")
+            machine.run_program(rest)
         case _:
-            refuse("pip", arguments)
+            refuse("python", arguments)
 
 
-def installed_script(machine: Machine, arguments: list[str]) -> None:
-    if not (machine.directory / "pip_installed").exists():
-        sys.exit(f"{machine.facts['script']}: not installed")
-    machine.run_program(arguments)
+def pip_install(machine: Machine, source: list[str], pins: Path) -> None:
+    """Check what the real pip would: it is there, and each pin has a version and hashes."""
+    if not Path(os.environ["PYTHONPATH"], "pip", "__main__.py").exists():
+        sys.exit("No module named pip")
+    match source:
+        case []:
+            pass
+        case ["--no-index", "--find-links", folder]:
+            if not list(Path(folder).glob("*.whl")):
+                sys.exit(f"pip: {folder} has no wheel")
+        case _:
+            refuse("pip", source)
+    requirements = pins.read_text().replace("\\\n", "").splitlines()
+    if loose := [line for line in requirements if "==" not in line.partition(";")[0]]:
+        sys.exit(f"pip: {loose} have no exact version")
+    if bare := [line for line in requirements if " --hash=sha256:" not in line]:
+        sys.exit(f"pip: {bare} have no hash")
+    if not requirements:
+        sys.exit(f"pip: {pins} pins nothing")
+    machine.note("pip_required", str(pins))
 
 
 def setpriv(machine: Machine, arguments: list[str]) -> None:
@@ -275,15 +275,15 @@ STAND_INS: Final[dict[str, Callable[[Machine, list[str]], None]]] = {
     "dnf": dnf,
     "docker": docker,
     "hostname": hostname,
-    "pip": pip,
     "podman": podman,
     "python3": python,
     "python3.11": python,
     "setpriv": setpriv,
     "shutdown": shutdown,
     "systemctl": systemctl,
+    "venv-python": venv_python,
 }
 
 
 if __name__ == "__main__":
-    STAND_INS.get(sys.argv[2], installed_script)(Machine(Path(sys.argv[1])), sys.argv[3:])
+    STAND_INS[sys.argv[2]](Machine(Path(sys.argv[1])), sys.argv[3:])

@@ -38,13 +38,12 @@ _POWER: Final = Path(__file__).with_name("power.py")
 NETWORK: Final = Path(__file__).with_name("machine_site")
 
 #: Harmless programs of this machine that boot scripts use.
-_REAL_PROGRAMS: Final = ("chmod", "cut", "env", "grep", "mktemp", "sha256sum", "sleep")
+_REAL_PROGRAMS: Final = ("cat", "chmod", "cut", "env", "grep", "mktemp", "sha256sum", "sleep")
 _ALWAYS_THERE: Final = ("hostname", "setpriv", "shutdown", "systemctl")
 
 #: Programs of a machine's image, and what its package manager offers.
-DEBIAN_WITH_DOCKER: Final = (("apt-get", "curl", "docker"), ("docker.io",))
-DEBIAN: Final = (("apt-get",), ("ca-certificates", "curl", "docker.io", "python3", "python3-venv"))
-AMAZON_LINUX: Final = (("curl", "dnf"), ("docker", "python3.11"))
+DEBIAN: Final = (("apt-get", "curl", "python3"), ("docker.io",))
+AMAZON_LINUX: Final = (("curl", "dnf"), ("docker",))
 FEDORA: Final = (("curl", "dnf", "python3.11"), ("podman",))
 
 Distribution = tuple[tuple[str, ...], tuple[str, ...]]
@@ -52,23 +51,18 @@ Distribution = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What machines run in place of a container, or of a wheel that they install.
+    """What machines run in place of a container, or of a module that they install.
 
     Args:
         command: begins with an absolute path; the arguments of a call follow.
         image: the only image that `docker` and `podman` can pull; the command is its entry point.
-        wheel_url: the only address from which `curl` downloads; empty for none.
-        wheel: the content there, a ZIP archive. It has the requirements file that a boot script
-            gives to `pip`, which refuses one without exact versions.
-        script: name of the program that the wheel brings, which is the command.
+        module: name of the Python module that the command stands for.
         environment: variables of the program. It has no others but PATH, HOME and the like.
     """
 
     command: tuple[str, ...]
     image: str
-    wheel_url: str = ""
-    wheel: bytes = b""
-    script: str = ""
+    module: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -193,7 +187,7 @@ class World:
         self,
         user_data: str,
         *,
-        distribution: Distribution = DEBIAN_WITH_DOCKER,
+        distribution: Distribution = DEBIAN,
         on_end: Callable[[Machine], None] | None = None,
         programs: Mapping[str, str] | None = None,
         metadata_url: str = "",
@@ -224,9 +218,7 @@ class World:
                 "STRICT_CLOUDS_MACHINE": str(directory),
             },
             "image": program.image,
-            "wheel_url": program.wheel_url,
-            "wheel_hex": program.wheel.hex(),
-            "script": program.script,
+            "module": program.module,
             "packages": packages,
             "metadata_url": metadata_url,
         }

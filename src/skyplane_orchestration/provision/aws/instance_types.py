@@ -13,7 +13,6 @@ from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotO
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.describe import described
 from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, SPOT_QUOTA
-from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.options import image_for
@@ -89,10 +88,7 @@ class Ec2InstanceTypes:
             return self._own_image(region, own, architecture)
         parameters = self._api.options.image_parameters
         name = image_for("image_parameters of aws", parameters, architecture, instance_type)
-        image_id = self._by_parameter(region, name)
-        if name == AMAZON_LINUX[architecture]:
-            return Image(image_id)
-        return self._own_image(region, image_id, architecture)
+        return self._own_image(region, self._by_parameter(region, name), architecture)
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
         what = f"looking for the image {image_id} in {region}"

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from skyplane_orchestration.provision.fleet.machines import FleetTags
 
-#: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
-AMAZON_LINUX: Final = {
-    "arm64": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64",
-    "x86_64": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+#: SSM public parameters of Debian 13, which has Python 3.13 and lets nobody in without a key, by
+#: the architecture of an instance type (https://wiki.debian.org/Cloud/AmazonEC2Image/Trixie).
+DEBIAN: Final = {
+    "arm64": "/aws/service/debian/release/13/latest/arm64",
+    "x86_64": "/aws/service/debian/release/13/latest/amd64",
 }
-#: Size of the snapshot of Amazon Linux 2023; a disk cannot be smaller.
+#: Size of Debian's snapshot; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 8
 _MOST_DISK_GIB: Final = 16384
 
@@ -80,7 +81,7 @@ class AwsOptions:
     endpoint_url: str = ""
     regions: tuple[str, ...] | None = None
     images: Mapping[str, str] = field(default_factory=dict)
-    image_parameters: Mapping[str, str] = field(default_factory=lambda: dict(AMAZON_LINUX))
+    image_parameters: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
     subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     public_address: bool = True
     instance_profile: str = ""
@@ -95,7 +96,7 @@ class AwsOptions:
         check_by_region("aws", "images", self.images, _REGION, _AMI, "ami-0123456789abcdef0")
         subnet = "subnet-0123456789abcdef0"
         check_by_region("aws", "subnets", self.subnets, _REGION, _SUBNET, subnet)
-        check_architectures("image_parameters of aws", self.image_parameters, AMAZON_LINUX)
+        check_architectures("image_parameters of aws", self.image_parameters, DEBIAN)
         ALPHABET.check_user_tags("user_tags of aws", self.user_tags)
 
 

@@ -26,12 +26,12 @@ from skyplane_orchestration.provision.fleet.options import (
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
-#: cloud-init runs the user data, and their packages have a container engine and Python 3.12.
-UBUNTU: Final = {
-    "arm64": "Canonical:ubuntu-24_04-lts:server-arm64:latest",
-    "x86_64": "Canonical:ubuntu-24_04-lts:server:latest",
+#: cloud-init runs the user data, and they have Python 3.13.
+DEBIAN: Final = {
+    "arm64": "Debian:debian-13:13-arm64:latest",
+    "x86_64": "Debian:debian-13:13-gen2:latest",
 }
-#: Size of Ubuntu's image; a disk cannot be smaller.
+#: Size of Debian's image; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 30
 _MOST_DISK_GIB: Final = 4095
 
@@ -125,7 +125,7 @@ class AzureOptions:
     endpoint_url: str = ""
     regions: tuple[str, ...] | None = None
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    images: Mapping[str, str] = field(default_factory=lambda: dict(UBUNTU))
+    images: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
     subnets: Mapping[str, str] = field(default_factory=dict)
     public_address: bool = True
     managed_identity: str = ""
@@ -140,10 +140,10 @@ class AzureOptions:
         check_form("subscription_id of azure", self.subscription_id, _GUID, _EXAMPLE_GUID)
         check_common("azure", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_by_region("azure", "zones", self.zones, _REGION, _ZONE, "1")
-        check_architectures("images of azure", self.images, UBUNTU)
+        check_architectures("images of azure", self.images, DEBIAN)
         for architecture, image in self.images.items():
             form = _IMAGE_ID if image.startswith("/") else _URN
-            check_form(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
+            check_form(f"images of azure for {architecture}", image, form, DEBIAN[architecture])
         check_by_region("azure", "subnets", self.subnets, _REGION, *_id_form(_SUBNET))
         role = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{_EXAMPLE_GUID}"
         for name, (form, example) in {

@@ -6,6 +6,7 @@ docs/explanation/security.md describes the exchange, and what each party can do.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -14,14 +15,19 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream, at_port
 from skyplane_gateway.enrolment.documents import DeliveredGateway, EnrolmentDocument, proof_of
-from skyplane_orchestration.errors import NotAuthorised
+from skyplane_orchestration.errors import GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, FleetTags, Instance
+from skyplane_orchestration.provision.fleet.software import Software
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
+log = logging.getLogger(__name__)
+
 #: The exchange takes four round trips, and a cloud's API calls for the tag.
 _TIMEOUT_S: Final = 20.0
+#: Instances give up sooner on a caller that is too slow (`user_data.py`).
+_PUSH_TIMEOUT_S: Final = 330.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
 _CHALLENGE_BYTES: Final = 32
@@ -34,6 +40,8 @@ class Boot:
         script_of: the user data of an enrolment document, and of the seconds until the hard end.
         stream_to: connects with the supervisor of an instance.
         timeout_s: longest time of an exchange, that of the tag included.
+        software: what instances wait for before they can be enrolled; None if they get it
+            elsewhere.
     """
 
     def __init__(
@@ -44,11 +52,13 @@ class Boot:
         ),
         clock: Clock = SYSTEM_CLOCK,
         timeout_s: float = _TIMEOUT_S,
+        software: Callable[[], Software | None] = lambda: None,
     ) -> None:
         self._script_of = script_of
         self._stream_to = stream_to
         self._clock = clock
         self._timeout_s = timeout_s
+        self._software = software
 
     def user_data(
         self,
@@ -87,9 +97,11 @@ class Boot:
             pin: writes the key's id to the instance's tags; called once, before anything secret is
                 sent, unless the key is pinned already.
 
+        An instance that waits for its software gets that first, and installs it.
+
         Raises:
             GatewayUnreachable: the instance does not listen yet, is gone, has its gateways already,
-                or the connection broke.
+                has just got its software, or the connection broke.
             NotAuthorised: another machine answers, another key is pinned, or the instance refuses
                 this worker.
             ConfigurationInvalid: the instance cannot use its configuration.
@@ -98,6 +110,7 @@ class Boot:
         challenge = secrets.token_bytes(_CHALLENGE_BYTES)
         context = authority.enrolment_context()
         stream = self._stream_to(instance)
+        self._push(stream, address)
         with EnrolmentClient(stream, address, context, self._timeout_s) as client:
             expected = proof_of(
                 authority.enrolment_token(name, instance.launch_id),
@@ -131,3 +144,16 @@ class Boot:
                 {node: DeliveredGateway(gateways[node], pem) for node, pem in issued.items()}
             )
         return key_id
+
+    def _push(self, stream: OpenStream, address: str) -> None:
+        """Raises GatewayUnreachable: the instance installs it now, or cannot be reached."""
+        software = self._software()
+        if software is None:
+            return
+        try:
+            is_taken = software.push(stream, _PUSH_TIMEOUT_S)
+        except OSError as error:
+            raise GatewayUnreachable(f"{address} cannot be sent its software: {error}") from error
+        if is_taken:
+            log.info("the instance at %s has its software, and installs it", address)
+            raise GatewayUnreachable(f"the instance at {address} installs its software")

@@ -6,11 +6,13 @@ not started in time, at the hard end, and at a reboot.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Final
+from importlib.resources import files
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from skyplane_gateway.common.schema import check
@@ -22,7 +24,15 @@ from skyplane_orchestration.provision.container import (
     MOST_OPEN_FILES,
     require_pinned,
 )
+from skyplane_orchestration.provision.fleet.software import (
+    WHEELS,
+    Software,
+    own_software,
+    software_in,
+)
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
+
+log = logging.getLogger(__name__)
 
 #: EC2's limit, the smallest of the clouds.
 MOST_USER_DATA_BYTES: Final = 16 << 10
@@ -31,62 +41,84 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 #: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
-#: The gateway's pins within a wheel of this project.
-_PINS: Final = "skyplane_gateway/requirements.lock"
-
-_WHEEL_NAME: Final = re.compile(r"skyplane_orchestration-[A-Za-z0-9_.!+-]+\.whl")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class BootSettings:
-    """What an instance runs: an image with a digest, or a wheel with a checksum.
+    """What an instance runs, and how it gets there.
 
     Args:
+        software: `push`: the orchestrator sends the gateway's package, and instances install its
+            pinned requirements from their package index. `bundle`: a file has the requirements
+            too. `image`: a container. Empty for the one that the other settings name, or `push`.
         image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
-        wheel_url: HTTPS address of the wheel. The gateway's pinned requirements, which are a file
-            in the wheel, come from the instance's package index and are checked by their hashes.
-        wheel_sha256: of the wheel, 64 hex characters.
+        bundle: file that `skyplane-orch bundle` has written, which the orchestrator sends; or its
+            HTTPS address, from which instances read it.
+        bundle_sha256: of the file at an address, 64 hex characters.
+        wheel_url, wheel_sha256: of earlier versions; `push` has taken their place.
 
     Raises ConfigurationInvalid for anything else.
     """
 
+    software: Literal["", "push", "bundle", "image"] = ""
     image: str = ""
+    bundle: str = ""
+    bundle_sha256: str = ""
     wheel_url: str = ""
     wheel_sha256: str = ""
 
     def __post_init__(self) -> None:
         check(self)
-        if bool(self.image) == bool(self.wheel_url):
-            raise ConfigurationInvalid(
-                "instances need either image (`registry/name@sha256:...`), or wheel_url and"
-                " wheel_sha256"
+        named = [kind for kind in ("image", "bundle") if getattr(self, kind)]
+        if len(named) > 1:
+            raise ConfigurationInvalid("instances run an image or a bundle; name one of them")
+        kind = named[0] if named else "push"
+        if self.software not in ("", kind):
+            lack = f"has no {kind}" if self.software == "push" else f"needs {self.software}"
+            raise ConfigurationInvalid(f"software is {self.software!r}, which {lack}")
+        object.__setattr__(self, "software", kind)
+        if self.wheel_url or self.wheel_sha256:
+            log.warning(
+                "wheel_url and wheel_sha256 are not used any more: the orchestrator sends the"
+                " gateway's package itself; remove them, or name a bundle where instances reach no"
+                " package index"
             )
         if self.image:
-            if self.wheel_sha256:
-                raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
             require_pinned(self.image)
-            return
+        if self.bundle_sha256 and not self.is_at_address:
+            raise ConfigurationInvalid("bundle_sha256 is of no use without the address of a bundle")
+        if self.is_at_address:
+            self._check_address()
+
+    @property
+    def is_at_address(self) -> bool:
+        """Whether instances read the bundle themselves."""
+        return "://" in self.bundle
+
+    def _check_address(self) -> None:
         try:
-            address = urlsplit(self.wheel_url)
+            address = urlsplit(self.bundle)
         except ValueError as error:
-            raise ConfigurationInvalid(f"wheel_url {self.wheel_url!r}: {error}") from error
-        if address.scheme != "https" or not address.hostname or not self.wheel_url.isprintable():
-            raise ConfigurationInvalid(f"wheel_url {self.wheel_url!r} is not an HTTPS address")
-        if not _WHEEL_NAME.fullmatch(self.wheel_name):
+            raise ConfigurationInvalid(f"bundle {self.bundle!r}: {error}") from error
+        if address.scheme != "https" or not address.hostname or not self.bundle.isprintable():
             raise ConfigurationInvalid(
-                f"wheel_url {self.wheel_url!r} does not end with the name of a wheel of this"
-                " project (`skyplane_orchestration-...-py3-none-any.whl`)"
+                f"bundle {self.bundle!r} is neither a file nor an HTTPS address"
             )
-        if not _SHA256.fullmatch(self.wheel_sha256):
+        if not _SHA256.fullmatch(self.bundle_sha256):
             raise ConfigurationInvalid(
-                f"wheel_sha256 {self.wheel_sha256!r} is not a SHA-256 of 64 lower-case hex"
+                f"bundle_sha256 {self.bundle_sha256!r} is not a SHA-256 of 64 lower-case hex"
                 " characters; `sha256sum FILE` prints it"
             )
 
-    @property
-    def wheel_name(self) -> str:
-        return urlsplit(self.wheel_url).path.rpartition("/")[2]
+    def pushed(self) -> Software | None:
+        """What the orchestrator sends; None if instances get it elsewhere.
+
+        Raises ConfigurationInvalid: the bundle cannot be read; MissingExtra: there is no pip.
+        """
+        if self.software == "image" or self.is_at_address:
+            return None
+        return software_in(self.bundle) if self.bundle else own_software()
 
 
 def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: float) -> str:
@@ -103,28 +135,31 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
             "{hard_end_s} must be positive and finite, not {given!r}", given=hard_end_s
         )
     minutes = math.ceil(hard_end_s / SECONDS_PER_MINUTE)
+    pushed = settings.pushed()
     values = {
         "MINUTES": str(minutes),
         "SETUP": str(min(minutes, SETUP_MINUTES)),
+        "PORT": str(document.port),
         "PORTS": f"{document.port:04X}|{document.port + 1:04X}",
         "IMAGE": shlex.quote(settings.image),
-        "URL": shlex.quote(settings.wheel_url),
-        "NAME": shlex.quote(settings.wheel_name),
-        "SHA256": settings.wheel_sha256,
-        "PINS": _PINS,
+        "URL": shlex.quote(settings.bundle if settings.is_at_address else ""),
+        "SHA256": pushed.sha256 if pushed else settings.bundle_sha256,
+        "BYTES": str(pushed.size_bytes if pushed else 0),
+        "WHEELS": WHEELS,
+        "RECEIVE": files(__package__).joinpath("receive.py").read_text(encoding="utf-8"),
         "RUN": shlex.join(CONTAINER_OPTIONS),
         "USER": f"{CONTAINER_USER}:{CONTAINER_USER}",
         "FILES": f"{MOST_OPEN_FILES}:{MOST_OPEN_FILES}",
         "DOCUMENT": shlex.quote(document.to_json()),
     }
-    template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
+    template = _HEAD + (_CONTAINER if settings.software == "image" else _SOFTWARE)
     # In one pass, since a value may look like a name.
     script = re.sub("@([A-Z0-9]+)@", lambda found: values[found[1]], template)
     size = len(script.encode())
     if size > MOST_USER_DATA_BYTES:
         raise ConfigurationInvalid(
             f"the boot script has {size} bytes, and clouds take {MOST_USER_DATA_BYTES}; use a"
-            " shorter image or wheel_url"
+            " shorter image or address of the bundle"
         )
     return script
 
@@ -161,7 +196,7 @@ power_off() {
 trap power_off EXIT
 trap 'exit 143' HUP INT TERM
 
-# Package mirrors and registries fail now and then, and right after the boot there may be no
+# Package indexes and registries fail now and then, and right after the boot there may be no
 # network yet.
 retry() {
     attempt=1
@@ -173,16 +208,6 @@ retry() {
         sleep "$((attempt * attempt))"
         attempt=$((attempt + 1))
     done
-}
-
-install_packages() {
-    if command -v dnf >/dev/null; then
-        retry dnf install -y -q "$@"
-    else
-        retry apt-get update -q
-        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
-            install -y -q --no-install-recommends "$@"
-    fi
 }
 
 uptime_s() { cut -d. -f1 /proc/uptime; }
@@ -214,6 +239,16 @@ address=$(hostname -I | cut -d' ' -f1)
 """
 
 _CONTAINER: Final = r"""
+install_packages() {
+    if command -v dnf >/dev/null; then
+        retry dnf install -y -q "$@"
+    else
+        retry apt-get update -q
+        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y -q --no-install-recommends "$@"
+    fi
+}
+
 image=@IMAGE@
 if command -v docker >/dev/null; then
     engine=docker
@@ -238,44 +273,43 @@ printf '%s\n' @DOCUMENT@ |
         "$image" enrol --address "$address"
 """
 
-_WHEEL: Final = r"""
+_SOFTWARE: Final = r"""
 find_python() {
-    for python in python3.13 python3.12 python3.11 python3; do
+    for python in python3 python3.13 python3.12 python3.11; do
         if command -v "$python" >/dev/null && "$python" -c \
-            'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+            'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
         then
             return 0
         fi
     done
     return 1
 }
-
-if ! find_python; then
-    if command -v dnf >/dev/null; then
-        install_packages python3.11
-    else
-        install_packages python3 python3-venv
-    fi
-    find_python || { say 'there is no Python 3.11, 3.12 or 3.13 with venv'; exit 1; }
-fi
-command -v curl >/dev/null || install_packages ca-certificates curl
+find_python || { say 'the image of this machine has no Python 3.11, 3.12 or 3.13'; exit 1; }
 
 # Another user runs the gateways and reads these files.
 directory=$(TMPDIR=${TMPDIR:-/var/tmp} mktemp -d)
 chmod 755 "$directory"
-wheel=$directory/@NAME@
-retry curl --fail --silent --show-error --location --proto '=https' --max-time 300 \
-    --output "$wheel" @URL@
-printf '%s  %s\n' @SHA256@ "$wheel" | sha256sum -c -
+cat > "$directory/receive.py" <<'PYTHON'
+@RECEIVE@PYTHON
+say "waiting for the software on $address"
+retry "$python" "$directory/receive.py" "$directory/software.zip" @SHA256@ @URL@ \
+    "$address" @PORT@ @BYTES@
 umask 022
-# The wheel has the pins of its requirements, so the checksum covers them too.
-"$python" -m zipfile -e "$wheel" "$directory/wheel"
-"$python" -m venv "$directory/venv"
-# Wheels only: nothing of a package runs at its installation, and no compiler is needed. The pins
-# have hashes, so the package index cannot give another file.
-retry "$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps \
-    --only-binary :all: --require-hashes --requirement "$directory/wheel/@PINS@"
-"$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps --no-index "$wheel"
+"$python" -m zipfile -e "$directory/software.zip" "$directory/software"
+"$python" -m venv --without-pip "$directory/venv"
+python=$directory/venv/bin/python
+export PYTHONPATH="$directory/software"
+# The archive has the pins of its requirements, so its checksum covers them. They have hashes, so
+# a package index cannot give another file. Wheels only: no code of a package runs now.
+set -- --only-binary :all: --require-hashes \
+    --requirement "$directory/software/skyplane_gateway/requirements.lock"
+if [ -d "$directory/software/@WHEELS@" ]; then
+    set -- --no-index --find-links "$directory/software/@WHEELS@" "$@"
+fi
+retry "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
+    --disable-pip-version-check "$@"
+# The gateways' user cannot write here, and each of them would compile all anew.
+"$python" -m compileall -q "$directory/software/skyplane_gateway"
 
 say "starting the gateways on $address"
 await_gateways &
@@ -284,5 +318,5 @@ await_gateways &
 printf '%s\n' @DOCUMENT@ |
     setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all \
         env -i PATH=/usr/bin:/bin TMPDIR="${TMPDIR:-/dev/shm}" PYTHONUNBUFFERED=1 \
-        "$directory/venv/bin/skyplane-gateway" enrol --address "$address"
+        PYTHONPATH="$PYTHONPATH" "$python" -m skyplane_gateway enrol --address "$address"
 """

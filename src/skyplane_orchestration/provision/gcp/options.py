@@ -22,11 +22,11 @@ from skyplane_orchestration.provision.fleet.options import (
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
-#: `startup-script` as root, and their packages have a container engine and Python 3.11.
+#: `startup-script` as root, and they have Python 3.13.
 #: Container-Optimized OS drops packets to all ports but 22, and has no package manager.
 DEBIAN: Final = {
-    "arm64": "projects/debian-cloud/global/images/family/debian-12-arm64",
-    "x86_64": "projects/debian-cloud/global/images/family/debian-12",
+    "arm64": "projects/debian-cloud/global/images/family/debian-13-arm64",
+    "x86_64": "projects/debian-cloud/global/images/family/debian-13",
 }
 #: Size of Debian's image; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 10

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from skyplane_orchestration.provision.container import CONTAINER_OPTIONS, MOST_OPEN_FILES
+from skyplane_orchestration.provision.fleet.software import gateway_requirements
 from skyplane_orchestration.provision.fleet.user_data import SETUP_MINUTES
 from skyplane_orchestration.provision.local.machine import PASSED_PREFIXES, PROXIES, passed_names
-from skyplane_orchestration.provision.ssh.gateway_archive import gateway_requirements
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
@@ -99,14 +99,11 @@ mkdir -p "${environment%/*}"
     flock 9
     if [ ! -e "$environment/complete" ]; then
         say "making the environment $environment"
-        @PYTHON@ -m venv --clear "$environment" || {
-            say "install what it lacks (python3-venv in Debian), or name a python that has the" \
-                "gateway's requirements"
-            exit 1
-        }
-        @PYTHON@ -m zipfile -e "$directory/gateway.zip" "$directory/gateway"
+        @PYTHON@ -m venv --clear --without-pip "$environment"
         # Wheels only: nothing of a package runs at its installation, and no compiler is needed.
-        timeout @SETUP@ "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
+        @PYTHON@ -m zipfile -e "$directory/gateway.zip" "$directory/gateway"
+        timeout @SETUP@ env PYTHONPATH="$directory/gateway" \
+            "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
             --disable-pip-version-check --only-binary :all: --require-hashes \
             --requirement "$directory/gateway/skyplane_gateway/requirements.lock" || {
             say "let the host reach a package index, or name a python that has the gateway's" \

@@ -31,11 +31,11 @@ from skyplane_orchestration.provision.fleet.machines import (
     LaunchRequest,
     Machines,
 )
+from skyplane_orchestration.provision.fleet.software import gateway_archive
 from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.boot_script import boot_script
-from skyplane_orchestration.provision.ssh.gateway_archive import gateway_archive
 from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.options import SshOptions

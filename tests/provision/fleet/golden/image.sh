@@ -18,7 +18,7 @@ power_off() {
 trap power_off EXIT
 trap 'exit 143' HUP INT TERM
 
-# Package mirrors and registries fail now and then, and right after the boot there may be no
+# Package indexes and registries fail now and then, and right after the boot there may be no
 # network yet.
 retry() {
     attempt=1
@@ -30,16 +30,6 @@ retry() {
         sleep "$((attempt * attempt))"
         attempt=$((attempt + 1))
     done
-}
-
-install_packages() {
-    if command -v dnf >/dev/null; then
-        retry dnf install -y -q "$@"
-    else
-        retry apt-get update -q
-        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
-            install -y -q --no-install-recommends "$@"
-    fi
 }
 
 uptime_s() { cut -d. -f1 /proc/uptime; }
@@ -68,6 +58,16 @@ await_gateways() {
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+
+install_packages() {
+    if command -v dnf >/dev/null; then
+        retry dnf install -y -q "$@"
+    else
+        retry apt-get update -q
+        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y -q --no-install-recommends "$@"
+    fi
+}
 
 image=registry.example/team/skyplane-gateway:1.0@sha256:abababababababababababababababababababababababababababababababab
 if command -v docker >/dev/null; then

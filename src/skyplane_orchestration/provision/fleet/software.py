@@ -1,0 +1,154 @@
+"""What gateways need, as one ZIP archive: their package, pip, and perhaps wheels.
+
+The orchestrator makes it from the files that are installed here, because gateways of a fleet need
+the version of their orchestrator, which may be an editable install. pip then installs the
+requirements that the package pins by hashes: from the archive's folder `wheels` if it has one, and
+from a package index otherwise. The library itself stays with the orchestrator.
+
+A machine takes an archive over TCP, and only the one whose SHA-256 its boot script has:
+
+    orchestrator -> machine   `skyplane SHA256`, a line
+    machine -> orchestrator   `send`, a line
+    orchestrator -> machine   the archive
+    machine -> orchestrator   `taken`, a line
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import socket
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
+
+_PACKAGES: Final = ("pip", "skyplane_gateway")
+#: Of the packages, what a gateway's machine uses: code, pins, and pip's certificates.
+_SUFFIXES: Final = (".py", ".lock", ".pem", "py.typed")
+#: Where an archive has the wheels of the pinned requirements.
+WHEELS: Final = "wheels"
+#: Of all entries, so that the same files give the same bytes on every worker.
+_DATE: Final = (1980, 1, 1, 0, 0, 0)
+_READ_BYTES: Final = 1 << 20
+_ANSWER_BYTES: Final = 64
+_LEAST_TIMEOUT_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """An archive.
+
+    Args:
+        path: its file; empty for the one that this orchestrator makes.
+        sha256: 64 lower-case hex characters.
+        size_bytes: of the archive.
+    """
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+    def open(self) -> BinaryIO:
+        """Its bytes. Raises OSError."""
+        return Path(self.path).open("rb") if self.path else io.BytesIO(gateway_archive())
+
+    def push(self, open_stream: Callable[[float], socket.socket], timeout_s: float) -> bool:
+        """Send it to a machine that waits for it.
+
+        Args:
+            open_stream: connects with the machine within a time, in seconds. Raises OSError.
+            timeout_s: of the whole.
+
+        Returns:
+            Whether the machine has taken it now. False: it waits for no software, or for another.
+
+        Raises OSError: no connection, or it broke.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with ExitStack() as stack:
+            stream = stack.enter_context(open_stream(timeout_s))
+            answers = stack.enter_context(stream.makefile("rb"))
+            stream.sendall(f"skyplane {self.sha256}\n".encode())
+            if answers.readline(_ANSWER_BYTES) != b"send\n":
+                return False
+            archive = stack.enter_context(self.open())
+            while part := archive.read(_READ_BYTES):
+                stream.settimeout(max(deadline_s - time.monotonic(), _LEAST_TIMEOUT_S))
+                stream.sendall(part)
+            return answers.readline(_ANSWER_BYTES) == b"taken\n"
+
+
+@cache
+def own_software() -> Software:
+    """What this orchestrator makes of its own files. Raises MissingExtra without pip."""
+    archive = gateway_archive()
+    return Software("", hashlib.sha256(archive).hexdigest(), len(archive))
+
+
+@cache
+def software_in(path: str) -> Software:
+    """A bundle, as `skyplane-orch bundle` writes it. Raises ConfigurationInvalid."""
+    digest = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as file:
+            names = zipfile.ZipFile(file).namelist()
+            file.seek(0)
+            while part := file.read(_READ_BYTES):
+                digest.update(part)
+            size_bytes = file.tell()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigurationInvalid(f"the bundle {path} cannot be read: {error}") from error
+    if not any(name.startswith(f"{WHEELS}/") for name in names):
+        raise ConfigurationInvalid(
+            f"{path} is no bundle: it has no folder {WHEELS}; `skyplane-orch bundle` writes one"
+        )
+    return Software(path, digest.hexdigest(), size_bytes)
+
+
+@cache
+def gateway_archive() -> bytes:
+    """The archive without wheels. Raises MissingExtra without pip."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        add_packages(archive)
+    return buffer.getvalue()
+
+
+def add_packages(archive: zipfile.ZipFile) -> None:
+    """Write the gateway's package and pip. Raises MissingExtra without pip."""
+    for package in _PACKAGES:
+        try:
+            folder = files(package)
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"instances install the gateway with the {package} of this machine, which has"
+                f" none: install the package {package} here"
+            ) from error
+        for path, data in _sources(folder, package):
+            entry = zipfile.ZipInfo(path, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+
+
+@cache
+def gateway_requirements() -> str:
+    """The pinned requirements of the gateway, a requirements file."""
+    return files("skyplane_gateway").joinpath("requirements.lock").read_text(encoding="utf-8")
+
+
+def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        name = f"{path}/{entry.name}"
+        if entry.is_dir():
+            yield from _sources(entry, name)
+        elif entry.name.endswith(_SUFFIXES):
+            yield name, entry.read_bytes()

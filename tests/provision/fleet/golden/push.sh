@@ -1,0 +1,184 @@
+#!/bin/sh
+# Boots an instance of a skyplane fleet: runs its gateways, then powers the machine off.
+# Everybody who may describe the instance may read this. The token in it works once.
+set -eu
+umask 077
+
+say() { printf 'skyplane: %s\n' "$*"; }
+
+last_act() { :; }
+
+power_off() {
+    status=$?
+    trap - EXIT
+    say "the boot script ended with status $status; powering off"
+    last_act || true
+    shutdown -P now
+}
+trap power_off EXIT
+trap 'exit 143' HUP INT TERM
+
+# Package indexes and registries fail now and then, and right after the boot there may be no
+# network yet.
+retry() {
+    attempt=1
+    until "$@"; do
+        if [ "$attempt" -ge 6 ]; then
+            say "failed $attempt times: $1"
+            return 1
+        fi
+        sleep "$((attempt * attempt))"
+        attempt=$((attempt + 1))
+    done
+}
+
+uptime_s() { cut -d. -f1 /proc/uptime; }
+
+# Whatever hangs before the gateways listen, the machine powers off. The hard end takes its place.
+booted_s=$(uptime_s)
+shutdown -P +15
+# A reboot is the end too: gateways hold their keys in memory only.
+systemctl set-default poweroff.target
+
+# The new schedule replaces the first one.
+schedule_hard_end() {
+    shutdown -P +"$((1440 - ($(uptime_s) - booted_s) / 60))"
+}
+
+# Ports of the enrolment and of the first gateway, which follows it: one of them stays open. The
+# kernel writes them in hexadecimal, and the bytes of the address from the last to the first.
+await_gateways() {
+    listening=$(echo "$address" | {
+        IFS=. read -r a b c d
+        printf ': %02X%02X%02X%02X:(1DB0|1DB1) 00000000:0000 0A ' "$d" "$c" "$b" "$a"
+    })
+    until grep -Eq "$listening" /proc/net/tcp; do sleep 1; done
+    schedule_hard_end
+}
+
+address=$(hostname -I | cut -d' ' -f1)
+[ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+
+find_python() {
+    for python in python3 python3.13 python3.12 python3.11; do
+        if command -v "$python" >/dev/null && "$python" -c \
+            'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+        then
+            return 0
+        fi
+    done
+    return 1
+}
+find_python || { say 'the image of this machine has no Python 3.11, 3.12 or 3.13'; exit 1; }
+
+# Another user runs the gateways and reads these files.
+directory=$(TMPDIR=${TMPDIR:-/var/tmp} mktemp -d)
+chmod 755 "$directory"
+cat > "$directory/receive.py" <<'PYTHON'
+"""Gets the software of an instance: from an address, or a caller that sends exactly these bytes.
+
+It is part of the boot script, so it imports the standard library only. `software.py` has the
+exchange.
+"""
+
+import hashlib
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+#: Of an archive at an address.
+MOST_BYTES = 2 << 30
+#: Of one caller, who must not keep the others waiting.
+CALL_TIMEOUT_S = 300
+READ_BYTES = 1 << 16
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"skyplane: {what}\n")
+    sys.stdout.flush()
+
+
+def is_right(source: IO[bytes], path: Path, sha256: str, limit: int) -> bool:
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        while limit and (part := source.read(min(limit, READ_BYTES))):
+            file.write(part)
+            digest.update(part)
+            limit -= len(part)
+    return digest.hexdigest() == sha256
+
+
+def has_sent(stream: socket.socket, path: Path, sha256: str, size: int) -> bool:
+    source = stream.makefile("rb")
+    if source.readline(128) != f"skyplane {sha256}\n".encode():
+        say("a caller has other software, or is none of ours")
+        return False
+    stream.sendall(b"send\n")
+    if not is_right(source, path, sha256, size):
+        say("the software came broken")
+        return False
+    stream.sendall(b"taken\n")
+    return True
+
+
+def end_call(*_: object) -> None:
+    raise TimeoutError(f"it took more than {CALL_TIMEOUT_S} s")
+
+
+def receive(path: Path, sha256: str, address: str, port: int, size: int) -> None:
+    signal.signal(signal.SIGALRM, end_call)
+    with socket.create_server((address, port)) as server:
+        is_here = False
+        while not is_here:
+            stream, _ = server.accept()
+            signal.alarm(CALL_TIMEOUT_S)
+            try:
+                with stream:
+                    is_here = has_sent(stream, path, sha256, size)
+            except OSError as error:
+                say(f"a connection failed: {error}")
+            signal.alarm(0)
+
+
+def main(path: str, sha256: str, url: str, address: str, port: str, size: str) -> int:
+    if url:
+        with urllib.request.urlopen(url, timeout=60) as source:
+            return int(not is_right(source, Path(path), sha256, MOST_BYTES))
+    receive(Path(path), sha256, address, int(port), int(size))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
+PYTHON
+say "waiting for the software on $address"
+retry "$python" "$directory/receive.py" "$directory/software.zip" cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd '' \
+    "$address" 7600 2500000
+umask 022
+"$python" -m zipfile -e "$directory/software.zip" "$directory/software"
+"$python" -m venv --without-pip "$directory/venv"
+python=$directory/venv/bin/python
+export PYTHONPATH="$directory/software"
+# The archive has the pins of its requirements, so its checksum covers them. They have hashes, so
+# a package index cannot give another file. Wheels only: no code of a package runs now.
+set -- --only-binary :all: --require-hashes \
+    --requirement "$directory/software/skyplane_gateway/requirements.lock"
+if [ -d "$directory/software/wheels" ]; then
+    set -- --no-index --find-links "$directory/software/wheels" "$@"
+fi
+retry "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
+    --disable-pip-version-check "$@"
+# The gateways' user cannot write here, and each of them would compile all anew.
+"$python" -m compileall -q "$directory/software/skyplane_gateway"
+
+say "starting the gateways on $address"
+await_gateways &
+# Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
+# process.
+printf '%s\n' '{"schema_version": 1, "fleet_key": "abababababababababababababababab", "instance": "aws:us-east-1/0", "port": 7600, "start_within_s": 900.0, "authority_pem": "-----BEGIN CERTIFICATE-----\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\n-----END CERTIFICATE-----\n", "token_hex": "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"}' |
+    setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all \
+        env -i PATH=/usr/bin:/bin TMPDIR="${TMPDIR:-/dev/shm}" PYTHONUNBUFFERED=1 \
+        PYTHONPATH="$PYTHONPATH" "$python" -m skyplane_gateway enrol --address "$address"
