@@ -100,7 +100,9 @@ class CloudsSettings:
         clock = corrected(clock)
         opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         clouds = Clouds(opened, clock)
-        boot = Boot(partial(user_data, self.boot), clouds.stream_of, clock, software=self.boot.pushed)
+        boot = Boot(
+            partial(user_data, self.boot), clouds.stream_of, clock, software=self.boot.pushed
+        )
         context = FleetContext(clouds, boot, self.options, clock, clouds.session)
         return InstanceProvisioner(context)
 
