@@ -35,10 +35,7 @@ from moto.server import ThreadedMotoServer
 from tests.faults import azurite, fake_gcs, moto_server, rclone_s3, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 from tests.gateway.stores.scripted import CREDENTIALS, ScriptedServer, s3_client
-from tests.gateway.stores.vendor_models import (  # noqa: F401 - fixtures of all tests here
-    look_at_requests,
-    requests_are_those_of_the_models,
-)
+from tests.gateway.stores.vendor_models import requests_are_those_of_the_models  # noqa: F401
 from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway.common.checksum import crc32c
