@@ -86,7 +86,7 @@ def _azure_names() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     texts = [path.read_text() for path in (folder / "_generated" / "operations").glob("*.py")]
     headers = {one.lower() for text in texts for one in re.findall(r'_headers\["(.*?)"\]', text)}
     query = {one for text in texts for one in re.findall(r'_params\["(.*?)"\]', text)}
-    versions = re.findall(r'"(\d{4}-\d\d-\d\d)"', (folder / "_serialize.py").read_text())
+    versions = re.findall(r"\d{4}-\d\d-\d\d", (folder / "_serialize.py").read_text())
     return frozenset(headers), frozenset(query), frozenset(versions)
 
 
