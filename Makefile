@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
-	test-image vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
+	test-image test-kubernetes vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -98,6 +98,14 @@ bench: $(PROGRAMS)  ## every program of bench/ prints its figures; fit_* are too
 
 test-image: $(INSTALLED)  ## builds the gateway's image and copies between two of its containers
 	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py tests/e2e/test_ssh_containers.py
+
+test-kubernetes: $(INSTALLED)  ## the provisioner on a real API server, built once in ten minutes; copies need root
+	@$(BIN)/python -m tests.provision.kubernetes.programs
+	@$(BIN)/python -m pytest -m kubernetes --timeout 900 tests/provision tests/e2e/test_kubernetes.py
+
+test-kubernetes: $(INSTALLED)  ## the provisioner on a real API server, built once in ten minutes; copies need root
+	@$(BIN)/python -m tests.provision.kubernetes.programs
+	@$(BIN)/python -m pytest -m kubernetes --timeout 900 tests/provision tests/e2e/test_kubernetes.py
 
 soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5

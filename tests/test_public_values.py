@@ -23,6 +23,7 @@ from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy, Trans
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
+from skyplane_orchestration.provision.kubernetes.options import ClusterRegion
 
 #: What users write into fields, whatever the fields want.
 GIVEN: Final[tuple[Any, ...]] = (
@@ -116,6 +117,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     ),
     "GcpOptions": {"project": "my-project-123"},
     "InstanceOptions": {"control_cidrs": ("203.0.113.7/32",)},
+    "KubernetesOptions": {"regions": {"aws:eu-west-1": ClusterRegion()}, "image": IMAGE},
     "Location": {"url": "s3://bucket/key"},
     "MaximizeThroughput": {"max_usd_per_gb": 1.0},
     "MinimizeCost": {"min_throughput_gbps": 1.0},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_gateway.common.schema import check, checked
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
+from skyplane_orchestration.model.fleet import CLOUD, KUBERNETES, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import VALUE_OF_TIME_USD_PER_HOUR
 from skyplane_orchestration.model.location import CLOUDS
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.store_credentials import CredentialSources
     from skyplane_orchestration.transfer.client_context import StopAt
 
-PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
+#: Those that have their settings in a clouds file.
+_ON_INSTANCES: Final = (CLOUD, *CLOUDS, KUBERNETES)
+PROVISIONERS: Final = (LOCAL, SSH, *_ON_INSTANCES)
 
 _TIMES: Final = FleetTimes()
 
@@ -41,11 +43,11 @@ MEANINGS: Final = {
     " plans look for them before they look in the grid. Without it, transfers teach nothing.",
     "provisioner": "Where gateways run: local, on this machine; ssh, on the machines of the hosts"
     " file; cloud, on instances that it launches by the clouds file; aws, gcp or azure, on"
-    " instances of that cloud only.",
+    " instances of that cloud only; kubernetes, in Pods of the clusters of that file.",
     "hosts_file": "File with the machines of each region, for the provisioner ssh.",
     "hosts": "The content of a hosts file, in its place.",
     "clouds_file": "File with what instances run and the settings of each cloud, for the"
-    " provisioners cloud, aws, gcp and azure.",
+    " provisioners cloud, aws, gcp, azure and kubernetes.",
     "clouds": "The content of a clouds file, in its place: image, control_cidrs, and an object for"
     " each cloud.",
     "run_root": "Directory of the gateways' files on this machine. All tasks of a local fleet must"
@@ -109,7 +111,7 @@ class ClientSettings:
             )
         for owners, what, given in (
             ((SSH,), "hosts", (self.hosts_file, self.hosts)),
-            ((CLOUD, *CLOUDS), "clouds", (self.clouds_file, self.clouds)),
+            (_ON_INSTANCES, "clouds", (self.clouds_file, self.clouds)),
         ):
             count = sum(one is not None for one in given)
             file, content = FieldName(f"{what}_file"), FieldName(what)
@@ -153,7 +155,7 @@ class ClientSettings:
 
     @property
     def _is_on_instances(self) -> bool:
-        return self.provisioner in (CLOUD, *CLOUDS)
+        return self.provisioner in _ON_INSTANCES
 
     def command(self, *words: str) -> str:
         """A command line of `skyplane-orch` that finds the fleets of one deployment.

@@ -117,18 +117,20 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def _serving(region: str, folder: Path) -> Iterator[S3Server]:
+def serving(region: str, folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """An S3 server; at another host than loopback, it listens on all of this machine's."""
     port = free_port()
-    command = [sys.executable, moto_server.__file__, "-H", "127.0.0.1", "-p", str(port)]
+    listens = host if host.startswith("127.") else "0.0.0.0"
+    command = [sys.executable, moto_server.__file__, "-H", listens, "-p", str(port)]
     with go_programs.running(command, port, folder / "moto.log", {}):
-        yield S3Server(f"http://127.0.0.1:{port}", region)
+        yield S3Server(f"http://{host}:{port}", region)
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server, S3Server]]:
     """Source and destination: two servers that know nothing of each other."""
     one, other = (tmp_path_factory.mktemp(end) for end in ("source", "destination"))
-    with _serving(SOURCE_REGION, one) as source, _serving(DESTINATION_REGION, other) as destination:
+    with serving(SOURCE_REGION, one) as source, serving(DESTINATION_REGION, other) as destination:
         yield source, destination
 
 

@@ -86,6 +86,7 @@ EXTRAS_BY_CHECK = {
     "extra airflow": "airflow",
     "extra dagster": "dagster",
     "extra plots": "plots",
+    "extra kubernetes": "kubernetes",
     "extra ssh": "ssh",
 }
 

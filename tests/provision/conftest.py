@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import pytest
 from tests.provision import ssh_server
@@ -36,7 +36,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     SkyplaneError,
 )
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import KUBERNETES, Fleet, GatewayHandle
 from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
@@ -47,6 +47,14 @@ from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 from skyplane_orchestration.provision.ssh.machines import SshMachines
 from skyplane_orchestration.security.authority import Authority
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from tests.provision.fleet.cloud_harness import CloudHarness
+    from tests.provision.kubernetes.cluster import Cluster
+
+    from strict_clouds.machines import MachineBooter
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
 #: Of the supervisor of an instance, which needs the other one.
@@ -458,6 +466,26 @@ def boxes(sshd: ssh_server.Server) -> Iterator[SshHarness]:
     _end_all(harness)
 
 
+#: Only `make test-kubernetes` has the programs of a cluster.
+KUBERNETES_PARAM: Final = pytest.param(KUBERNETES, marks=pytest.mark.kubernetes)
+
+
+def open_cloud_of(request: pytest.FixtureRequest) -> cloud_harnesses.OpensCloud:
+    """Opens the strict fake, or the cluster, that a test asks for."""
+    if request.param != KUBERNETES:
+        return cloud_harnesses.HARNESSES[request.param]
+    from tests.provision.kubernetes.harness import kubernetes_harness
+
+    made: Cluster = request.getfixturevalue("kubernetes_cluster")
+
+    def opened(
+        machines: MachineBooter | None = None,
+    ) -> AbstractContextManager[CloudHarness]:
+        return cast("AbstractContextManager[CloudHarness]", kubernetes_harness(made, machines))
+
+    return opened
+
+
 Harness = LocalHarness | CloudFleetHarness | InstancesHarness
 
 _HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
@@ -485,19 +513,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if str(item.path) != ours or not isinstance(item, pytest.Function):
             continue
         name = str(item.callspec.params["harness"]) if hasattr(item, "callspec") else "memory"
-        if name not in ("local", "memory") and item.originalname not in _SHORT.get(name, ()):
+        if name not in ("local", "memory", KUBERNETES) and item.originalname not in _SHORT.get(
+            name, ()
+        ):
             item.add_marker("long")
 
 
-@pytest.fixture(params=sorted([*_HARNESSES, *cloud_harnesses.HARNESSES, "memory"]))
+@pytest.fixture(scope="session")
+def kubernetes_cluster() -> Iterator[Cluster]:
+    """A real API server, without its nodes."""
+    from tests.provision.kubernetes.harness import shared_cluster
+
+    with shared_cluster() as made:
+        yield made
+
+
+@pytest.fixture(
+    params=[*sorted([*_HARNESSES, *cloud_harnesses.HARNESSES, "memory"]), KUBERNETES_PARAM]
+)
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     if request.param == "memory":
         memory = InstancesHarness()
         _skip_what_it_lacks(request, memory)
         yield memory
         return
-    if request.param in cloud_harnesses.HARNESSES:
-        with cloud_fleets(cloud_harnesses.HARNESSES[request.param]) as made:
+    if request.param in (*cloud_harnesses.HARNESSES, KUBERNETES):
+        with cloud_fleets(open_cloud_of(request)) as made:
             _skip_what_it_lacks(request, made)
             yield made
         return

@@ -12,8 +12,10 @@ from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.provision.fleet.machines import Reach
 from skyplane_orchestration.provision.routes import (
     build_routes,
+    dialed,
     node_names,
     split_into_processes,
 )
@@ -189,3 +191,46 @@ def test_a_plan_that_does_not_fit_together_is_refused(plan_of: PlanMaker) -> Non
     edgeless = plan.to_dict() | {"edges": []}
     with pytest.raises(ConfigurationInvalid, match="not one of its edges"):
         build_routes(TransferPlan.from_dict(edgeless), nodes)
+
+
+CLOSED, OPEN, CLOUD = Reach("one", False), Reach("two", True, ("203.0.113.7/32",)), Reach()
+OUTWARD = Reach("one", False, ("198.51.100.1/32",))
+
+
+@pytest.mark.parametrize(
+    ("reaches", "backwards"),
+    [
+        ((CLOUD, CLOUD, CLOUD), ()),
+        ((CLOSED, CLOSED, CLOSED), ()),
+        ((CLOUD, OPEN, CLOUD), ()),
+        ((CLOUD, OUTWARD, CLOUD), (0,)),
+        ((OUTWARD, CLOUD, OUTWARD), (1,)),
+        ((OUTWARD, CLOUD, OPEN), ()),
+    ],
+)
+def test_a_hop_is_dialed_by_a_side_that_can(
+    reaches: tuple[Reach, ...], backwards: tuple[int, ...]
+) -> None:
+    regions = (SRC, RELAYS[0], DST)
+    route = Route(0, tuple(f"{region}/0.1" for region in regions), (8, 8), 1.0)
+    [found] = dialed([route], dict(zip(regions, reaches, strict=True)).__getitem__)
+    assert found == replace(route, dialed_by_downstream=backwards)
+
+
+@pytest.mark.parametrize(
+    ("reaches", "said"),
+    [
+        ((CLOUD, CLOUD, OUTWARD), f"{DST} admits no connections of {SRC}"),
+        ((OUTWARD, CLOUD, Reach("two", False)), f"{DST} admits no connections of {SRC}"),
+        ((OUTWARD, Reach("two", False), CLOUD), f"neither {SRC} nor {RELAYS[0]} admits"),
+        ((CLOSED, CLOUD, CLOUD), f"gateways of {SRC} open connections to {DST}; name"),
+    ],
+)
+def test_gateways_that_cannot_reach_each_other_are_refused(
+    reaches: tuple[Reach, ...], said: str
+) -> None:
+    """Before anything is launched."""
+    regions = (SRC, RELAYS[0], DST)
+    route = Route(0, tuple(f"{region}/0" for region in regions), (8, 8), 1.0)
+    with pytest.raises(ConfigurationInvalid, match=said):
+        dialed([route], dict(zip(regions, reaches, strict=True)).__getitem__)

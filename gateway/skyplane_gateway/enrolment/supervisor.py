@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime as dt
+import io
 import logging
 import os
 import shutil
@@ -48,7 +49,7 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
     parser = argparse.ArgumentParser(
         prog="skyplane-gateway enrol",
         description="Waits for an orchestrator, then runs the gateways of an instance."
-        " Reads the enrolment document from standard input.",
+        " Reads the enrolment document from standard input, or from a file.",
     )
     parser.add_argument("--address", required=True, help="address of this machine to listen on")
     parser.add_argument(
@@ -57,6 +58,7 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         help="private directory for files of gateways; the orchestrator is awaited at a socket of"
         f" it, {SOCKET_NAME}, in place of a port",
     )
+    parser.add_argument("--document", type=Path, help="file with the enrolment document")
     options = parser.parse_args(arguments)
     console = InstanceConsole(stdout)
     logging.basicConfig(
@@ -65,10 +67,11 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         stream=console,
     )
     root = Path(tempfile.mkdtemp(prefix=ROOT_PREFIX, dir=options.directory))  # With mode 0700.
+    has_socket = bool(options.directory)
     try:
-        return asyncio.run(
-            _supervise(stdin, options.address, root, console, has_socket=bool(options.directory))
-        )
+        if options.document:
+            stdin = io.BytesIO(options.document.read_bytes())
+        return asyncio.run(_supervise(stdin, options.address, root, console, has_socket=has_socket))
     except (SkyplaneError, OSError) as error:
         console.write(f"skyplane-gateway: {error}")
         return 2

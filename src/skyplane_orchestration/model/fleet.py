@@ -30,10 +30,14 @@ LOCAL: Final = "local"
 SSH: Final = "ssh"
 #: The provisioner that runs gateways on instances that it launches in clouds.
 CLOUD: Final = "cloud"
+#: One of those clouds, for clusters: gateways are Pods.
+KUBERNETES: Final = "kubernetes"
 #: A detail of a gateway: the kind of stores that it opens with an identity of its instance.
 STORE_IDENTITY: Final = "store_identity"
 #: Another: its address in a network that has all regions of its cloud.
 INTERNAL_HOST: Final = "internal_host"
+#: Another: from where others see its connections, joined by commas, if not from its address.
+EGRESS_CIDRS: Final = "egress_cidrs"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 

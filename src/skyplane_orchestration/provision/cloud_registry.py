@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +21,18 @@ import yaml
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.schema import check, decode, parsed
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.formatting import unknown_fields
+from skyplane_orchestration.model.fleet import KUBERNETES
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.context import FleetContext
-from skyplane_orchestration.provision.fleet.machines import Machines
+from skyplane_orchestration.provision.fleet.machines import Instance, Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.software import Software
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
@@ -39,6 +41,7 @@ _CLASSES: Final = {
     "aws": ("AwsCloud", "AwsOptions"),
     "azure": ("AzureCloud", "AzureOptions"),
     "gcp": ("GcpCloud", "GcpOptions"),
+    KUBERNETES: ("KubernetesCloud", "KubernetesOptions"),
 }
 
 
@@ -100,9 +103,20 @@ class CloudsSettings:
         clock = corrected(clock)
         opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         clouds = Clouds(opened, clock)
-        boot = Boot(
-            partial(user_data, self.boot), clouds.stream_of, clock, software=self.boot.pushed
-        )
+
+        def is_pod(instance: str) -> bool:
+            return clouds.of(instance.rpartition("/")[0]).name == KUBERNETES
+
+        # A Pod has an image, and nothing that runs a script.
+        def script_of(document: EnrolmentDocument, hard_end_s: float) -> str:
+            if is_pod(document.instance):
+                return document.to_json()
+            return user_data(self.boot, document, hard_end_s)
+
+        def software_of(one: Instance) -> Software | None:
+            return None if is_pod(one.instance) else self.boot.pushed()
+
+        boot = Boot(script_of, clouds.stream_of, clock, software=software_of)
         context = FleetContext(clouds, boot, self.options, clock, clouds.session)
         return InstanceProvisioner(context)
 
@@ -126,6 +140,8 @@ def open_one_cloud(
         ConfigurationInvalid: the file or a region cannot be used, or a setting is missing.
         MissingExtra: the cloud's SDK is not installed.
     """
+    if regions and name == KUBERNETES:
+        raise ConfigurationInvalid("the section kubernetes of the clouds file names its regions")
     foreign = [region for region in regions if not region.startswith(f"{name}:")]
     if foreign:
         raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
@@ -200,8 +216,13 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 f"{name} must be an object with settings, which may be empty, not a"
                 f" {type(section).__name__}"
             )
+    _require_apart(clouds)
+    if KUBERNETES in clouds and document.get("image"):
+        clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
     options = {name: value for name, value in document.items() if name in _OPTIONS}
-    if not options.get("control_cidrs"):
+    if set(clouds) == {KUBERNETES}:
+        options.setdefault("control_cidrs", ())
+    elif not options.get("control_cidrs"):
         raise ConfigurationInvalid(
             "control_cidrs is missing: name the addresses from which your workers reach the"
             " gateways, as 203.0.113.7/32"
@@ -213,3 +234,18 @@ def _settings(document: object, source: str) -> CloudsSettings:
         clouds,
         source,
     )
+
+
+def _require_apart(clouds: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ConfigurationInvalid for a region of a cluster that its cloud's section may have too.
+
+    A teardown looks for what a region has in one place.
+    """
+    for region in clouds.get(KUBERNETES, {}).get("regions") or ():
+        cloud = str(region).partition(":")[0]
+        named = clouds.get(cloud, {"regions": ("none",)}).get("regions")
+        if not named or region in named:
+            raise ConfigurationInvalid(
+                f"{region} is a region of kubernetes; set regions of {cloud} to all that it has"
+                " besides"
+            )

@@ -8,7 +8,8 @@ pieces between the cuts of all regions are the routes, so gateways of a region s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -16,6 +17,7 @@ from skyplane_gateway.config import MAX_CONNECTIONS, Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.model.plan import PlanEdge, PlanPath, TransferPlan
+from skyplane_orchestration.provision.fleet.machines import Reach
 
 _WHOLE: Final = Fraction(1)
 
@@ -85,6 +87,55 @@ def build_routes(
     if idle:
         raise ConfigurationInvalid(f"no path of the plan leads through {', '.join(idle)}")
     return tuple(routes)
+
+
+def dialed(routes: Sequence[Route], reach_of: Callable[[str], Reach]) -> tuple[Route, ...]:
+    """The same routes, each hop dialed by a gateway that reaches the other one.
+
+    Args:
+        reach_of: of the gateways of a region tag.
+
+    Raises ConfigurationInvalid: a hop has none, or a source does not reach a sink, whose control
+    API it calls.
+    """
+
+    def reaches(dialer: str, other: str) -> bool:
+        own, its = (reach_of(_region(node)) for node in (dialer, other))
+        if own.network == its.network:
+            return True
+        if its.is_open and own.network and not own.egress_cidrs:
+            raise ConfigurationInvalid(
+                f"gateways of {_region(dialer)} open connections to {_region(other)}; name the"
+                " addresses from which these leave their network: egress_cidrs of the region"
+            )
+        return its.is_open
+
+    found = []
+    for route in routes:
+        ends = route.nodes[0], route.nodes[-1]
+        if not reaches(*ends):
+            raise ConfigurationInvalid(
+                f"{_region(ends[1])} admits no connections of {_region(ends[0])}, and sources call"
+                " the control API of sinks: give the destination's region load_balancer, or both"
+                " the same network"
+            )
+        backwards = []
+        for number, (upstream, downstream) in enumerate(itertools.pairwise(route.nodes)):
+            if reaches(upstream, downstream):
+                continue
+            if not reaches(downstream, upstream):
+                raise ConfigurationInvalid(
+                    f"neither {_region(upstream)} nor {_region(downstream)} admits connections of"
+                    " the other: give one of them load_balancer, or both the same network, or plan"
+                    " with a relay in a region of a cloud (allow_regions)"
+                )
+            backwards.append(number)
+        found.append(replace(route, dialed_by_downstream=tuple(backwards)))
+    return tuple(found)
+
+
+def _region(node: str) -> str:
+    return node.rpartition("/")[0]
 
 
 def peers_of(nodes_by_region: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:

@@ -122,7 +122,12 @@ def enrol_at(
     described = Described(
         tags, instance, instance, "i-1", "running", address[0], launch_id, key_id, 0.0
     )
-    boot = Boot(lambda *_: "", lambda _: at_port(*address), timeout_s=timeout_s, software=software)
+    boot = Boot(
+        lambda *_: "",
+        lambda _: at_port(*address),
+        timeout_s=timeout_s,
+        software=lambda _: software(),
+    )
     return boot.enrol(authority, described, gateways, pin)
 
 

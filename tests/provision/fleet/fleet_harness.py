@@ -29,6 +29,7 @@ class CloudFleetHarness(FleetsHarness):
         self.relay = cloud.other_region
         self.sink = cloud.third_region
         self.instance_type = cloud.instance_type
+        self.lacks = getattr(cloud, "lacks", {})
         self.quota_name = cloud.quota_name
         # Google has no console output of an instance that has stopped.
         if cloud.region.startswith("gcp:"):

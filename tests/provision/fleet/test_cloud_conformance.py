@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from tests.provision.conftest import KUBERNETES_PARAM, open_cloud_of
 from tests.provision.fleet.cloud_harness import (
     DELETE,
     DESCRIBE,
@@ -41,6 +42,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.model.fleet import KUBERNETES
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Ingress,
@@ -63,22 +65,28 @@ OTHER_PEER = Ingress(7602, 7602, "203.0.113.8/32")
 KEY_ID = "ab" * 20
 
 
-@pytest.fixture(params=[*sorted(HARNESSES), "memory", "ssh"])
+@pytest.fixture(params=[*sorted(HARNESSES), "memory", "ssh", KUBERNETES_PARAM])
 def harness(request: pytest.FixtureRequest) -> Iterator[CloudHarness]:
-    if request.param in HARNESSES:
-        with HARNESSES[request.param]() as made:
+    if request.param in (*HARNESSES, KUBERNETES):
+        with open_cloud_of(request)() as made:
+            _skip_what_it_lacks(request, made)
             yield made
         return
     other: MemoryHarness | type[HostsHarness] = HostsHarness
     if request.param == "memory":
         other = MemoryHarness()
-    for mark in request.node.iter_markers("situation"):
-        if reason := other.lacks.get(mark.args[0]):
-            pytest.skip(f"{mark.args[0]} cannot occur with {request.param}, because {reason}")
+    _skip_what_it_lacks(request, other)
     if isinstance(other, type):
         other = other(request.getfixturevalue("ssh"))  # type: ignore[assignment]
     # No test calls what it lacks.
     yield cast("CloudHarness", other)
+
+
+def _skip_what_it_lacks(request: pytest.FixtureRequest, harness: Any) -> None:
+    lacks = getattr(harness, "lacks", {})
+    for mark in request.node.iter_markers("situation"):
+        if reason := lacks.get(mark.args[0]):
+            pytest.skip(f"{mark.args[0]} cannot occur with {request.param}, because {reason}")
 
 
 def a_request(harness: CloudHarness, index: int = 0, **changes: Any) -> LaunchRequest:
@@ -605,7 +613,9 @@ def test_a_policy_of_the_organisation_is_told_in_its_own_words(harness: CloudHar
 
 @pytest.mark.situation(PERMISSIONS)
 def test_regions_are_those_that_the_account_may_use(harness: CloudHarness) -> None:
-    regions = harness.worker().regions()
+    cloud = harness.worker()
+    regions = cloud.regions()
     assert {harness.region, harness.other_region} <= set(regions)
     assert harness.closed_region not in regions
-    assert all(region.startswith(f"{harness.worker().name}:") for region in regions)
+    others = set(regions) - cloud.named_regions
+    assert all(region.startswith(f"{cloud.name}:") for region in others)

@@ -18,6 +18,7 @@ from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
+from skyplane_orchestration.model.fleet import KUBERNETES
 from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _EXTRAS: Final = {
     "airflow": "airflow",
     "dagster": "dagster",
     "plots": "matplotlib",
+    KUBERNETES: "kubernetes",
     "ssh": "paramiko",
 }
 #: Findings about what a machine that only plans does without.
@@ -60,7 +62,7 @@ def add(commands: Subparsers) -> None:
     group = parser.add_argument_group("cloud")
     group.add_argument(
         "--cloud",
-        choices=CLOUDS,
+        choices=(*CLOUDS, KUBERNETES),
         help="check this cloud only: credentials, permissions, and the quotas of its regions;"
         " with the settings of --clouds FILE, else with your own credentials, and"
         " $GOOGLE_CLOUD_PROJECT or $AZURE_SUBSCRIPTION_ID",

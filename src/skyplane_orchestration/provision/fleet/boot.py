@@ -40,7 +40,7 @@ class Boot:
         script_of: the user data of an enrolment document, and of the seconds until the hard end.
         stream_to: connects with the supervisor of an instance.
         timeout_s: longest time of an exchange, that of the tag included.
-        software: what instances wait for before they can be enrolled; None if they get it
+        software: what an instance waits for before it can be enrolled; None if it gets it
             elsewhere.
     """
 
@@ -52,7 +52,7 @@ class Boot:
         ),
         clock: Clock = SYSTEM_CLOCK,
         timeout_s: float = _TIMEOUT_S,
-        software: Callable[[], Software | None] = lambda: None,
+        software: Callable[[Instance], Software | None] = lambda _: None,
     ) -> None:
         self._script_of = script_of
         self._stream_to = stream_to
@@ -110,7 +110,7 @@ class Boot:
         challenge = secrets.token_bytes(_CHALLENGE_BYTES)
         context = authority.enrolment_context()
         stream = self._stream_to(instance)
-        self._push(stream, address)
+        self._push(self._software(instance), stream, address)
         with EnrolmentClient(stream, address, context, self._timeout_s) as client:
             expected = proof_of(
                 authority.enrolment_token(name, instance.launch_id),
@@ -145,9 +145,8 @@ class Boot:
             )
         return key_id
 
-    def _push(self, stream: OpenStream, address: str) -> None:
+    def _push(self, software: Software | None, stream: OpenStream, address: str) -> None:
         """Raises GatewayUnreachable: the instance installs it now, or cannot be reached."""
-        software = self._software()
         if software is None:
             return
         try:

@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
+    EGRESS_CIDRS,
     INTERNAL_HOST,
     STORE_IDENTITY,
     Fleet,
@@ -41,7 +42,12 @@ from skyplane_orchestration.provision.gateway_settings import gateway_config, pr
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.probe_routes import edges_to_probe, probe_routes
 from skyplane_orchestration.provision.provisioner import FleetSpec
-from skyplane_orchestration.provision.routes import build_routes, peers_of, split_into_processes
+from skyplane_orchestration.provision.routes import (
+    build_routes,
+    dialed,
+    peers_of,
+    split_into_processes,
+)
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ class BringUp:
             raise FleetLost(f"fleet {self.spec.key} was torn down")
         self.tags = self._tags_of(found)
         self.nodes = split_into_processes(self.instances, self.tags.processes)
-        routes = build_routes(self.spec.plan, self.nodes)
+        routes = dialed(build_routes(self.spec.plan, self.nodes), self.context.clouds.reach_of)
         self._peers = peers_of(self.nodes)
         control = control_ingress(self.context.options.control_cidrs, self.tags.processes)
         self._require_own_secret(found.values())
@@ -360,6 +366,8 @@ class BringUp:
         details = {"instance_id": instance.cloud_id}
         if instance.internal_address:
             details[INTERNAL_HOST] = instance.internal_address
+        if cidrs := self.context.clouds.reach_of(region).egress_cidrs:
+            details[EGRESS_CIDRS] = ",".join(cidrs)
         identity = self.context.clouds.of(region).store_identity(region)
         if identity and region in (self.spec.plan.src, self.spec.plan.dst):
             details[STORE_IDENTITY] = identity

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.fleet import EGRESS_CIDRS, GatewayHandle
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, Ingress, control_port
 from skyplane_orchestration.provision.provisioner import Finding
 
@@ -133,24 +133,30 @@ def peer_ingress(
     }
     for dialer, dialed in _dials((*routes, *probes)):
         handle = handles[dialed]
-        address, _ = handles[dialer].data_for(handle)
-        ports[handle.region][address].add(handle.data[1])
+        for cidr in _seen_as(handles[dialer], handles[dialer].data_for(handle)[0]):
+            ports[handle.region][cidr].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}
     sinks = {route.nodes[-1] for route in routes}
     for node in sources | sinks:
         handle = handles[node]
         for source in sources - {node}:
-            ports[handle.region][handles[source].data[0]].add(handle.control[1])
+            for cidr in _seen_as(handles[source], handles[source].data[0]):
+                ports[handle.region][cidr].add(handle.control[1])
     return {
         region: tuple(
             sorted(
-                Ingress(first, last, f"{address}/32")
-                for address, numbers in callers.items()
+                Ingress(first, last, cidr)
+                for cidr, numbers in callers.items()
                 for first, last in _ranges(numbers)
             )
         )
         for region, callers in ports.items()
     }
+
+
+def _seen_as(dialer: GatewayHandle, address: str) -> list[str]:
+    """The ranges from which others see the connections of a gateway with this address."""
+    return dialer.details.get(EGRESS_CIDRS, f"{address}/32").split(",")
 
 
 def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:

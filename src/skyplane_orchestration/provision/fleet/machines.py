@@ -203,6 +203,20 @@ class FleetResource:
     tags: FleetTags
 
 
+class Reach(NamedTuple):
+    """Who can open connections to the instances of a region.
+
+    Args:
+        network: regions with the same name of one reach each other.
+        is_open: those of every other network too, as far as the fleet's rules let them.
+        egress_cidrs: from where others see its connections, if not from its instances' addresses.
+    """
+
+    network: str = ""
+    is_open: bool = True
+    egress_cidrs: tuple[str, ...] = ()
+
+
 class PublicHosts(NamedTuple):
     """Hosts of a cloud that are on the internet, as its instances are.
 
@@ -291,6 +305,10 @@ class Machines(Protocol):
             InstanceTypeNotOffered: the region never has such an instance for this account.
             ConfigurationInvalid: the request is not possible.
         """
+
+    def reach_of(self, region: str) -> Reach:
+        """Who can open connections to its instances there."""
+        return Reach()
 
     def dial_to(self, fleet_key: str, instance: str) -> Dial | None:
         """How this process connects with an instance; None to dial its address.

@@ -24,6 +24,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Ingress,
     Instance,
     Machines,
+    Reach,
 )
 from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -63,6 +64,10 @@ class Clouds:
     def _of(self, region: str) -> Machines | None:
         cloud = self._by_name.get(SSH, self._by_name.get(region.partition(":")[0]))
         return self._named.get(region, cloud)
+
+    def reach_of(self, region: str) -> Reach:
+        """Who can open connections to the instances of a region."""
+        return self.of(region).reach_of(region)
 
     def dial_to(self, fleet_key: str, node: str) -> Dial:
         """How this process connects with a gateway. Raises ConfigurationInvalid, as `of`."""

@@ -1,0 +1,273 @@
+"""Calls of the API of clusters: contexts, timeouts, retries, and what refusals mean.
+
+The only module of this package that imports the client library. Objects are plain JSON, so that
+its releases, whose classes differ, do not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import urllib3
+from kubernetes import client, config, stream
+from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic import DynamicClient
+
+from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    SkyplaneError,
+)
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, otherwise
+from skyplane_orchestration.provision.fleet.retries import ask
+from skyplane_orchestration.provision.kubernetes.options import (
+    IN_CLUSTER,
+    ClusterRegion,
+    KubernetesOptions,
+)
+
+_TIMEOUTS_S: Final = (10, 60)
+_PAGE: Final = 500
+_READ_BYTES: Final = 1 << 16
+
+#: Codes of refusals ("reason" of a Status).
+NOT_FOUND: Final = "NotFound"
+EXISTS: Final = "AlreadyExists"
+CONFLICT: Final = "Conflict"
+FORBIDDEN: Final = "Forbidden"
+
+_CORE: Final = "/api/v1"
+#: Resource -> its group.
+_GROUPS: Final = {
+    "jobs": "/apis/batch/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1",
+}
+_METHODS: Final = {
+    "create": "POST",
+    "get": "GET",
+    "list": "GET",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
+_ERRORS: Final = (ApiException, urllib3.exceptions.HTTPError, OSError)
+
+
+class ClusterApi:
+    """The API of the clusters of some regions; threads may share it."""
+
+    def __init__(self, options: KubernetesOptions, clock: Clock) -> None:
+        self._options = options
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._configurations: dict[str, client.Configuration] = {}
+        self._clients: dict[str, DynamicClient] = {}
+
+    def call(
+        self,
+        what: str,
+        region: ClusterRegion,
+        verb: str,
+        resource: str,
+        name: str = "",
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        expected: Collection[str] = (),
+    ) -> Any:
+        """The answer to an idempotent request, which is repeated after throttling and faults.
+
+        Args:
+            what: begins the message of an error.
+            region: whose cluster and namespace are asked.
+            verb: as a Role names it: `create`, `get`, `list`, `patch`, `delete`.
+            resource: as a Role names it, `jobs`, or `pods/log`, which is text.
+            expected: codes of refusals that the caller handles.
+
+        Raises:
+            CloudRefusal: one with an expected code.
+            CloudAccessDenied, CloudUnavailable, ConfigurationInvalid.
+        """
+        kind, _, sub = resource.partition("/")
+        place = "" if kind.startswith("self") else f"/namespaces/{region.namespace}"
+        parts = (_GROUPS.get(kind, _CORE) + place, kind, *filter(None, (name, sub)))
+        where = f"namespace {region.namespace} of context {region.context or 'that is current'}"
+
+        def request() -> Any:
+            answer = self._dynamic(region.context).request(
+                _METHODS[verb],
+                "/".join(parts),
+                body=body,
+                query_params=list((query or {}).items()),
+                content_type="application/merge-patch+json" if verb == "patch" else None,
+                serialize=False,
+                _request_timeout=_TIMEOUTS_S,
+            )
+            return answer.data.decode(errors="replace") if sub else json.loads(answer.data)
+
+        return ask(
+            request,
+            self.clock,
+            "the API of the cluster",
+            what,
+            errors=_ERRORS,
+            meaning=partial(_meaning, f"{verb} {resource}", where),
+            translate=translate,
+            expected=expected,
+        )
+
+    def items(
+        self, what: str, region: ClusterRegion, resource: str, **selectors: str
+    ) -> Iterator[dict[str, Any]]:
+        """All objects of a kind that have these labels or fields, page by page."""
+        query = {**selectors, "limit": str(_PAGE)}
+        while True:
+            page = self.call(what, region, "list", resource, query=query)
+            yield from page["items"]
+            rest = page["metadata"].get("continue", "")
+            if not rest:
+                return
+            query["continue"] = rest
+
+    def port_forward(
+        self, region: ClusterRegion, pod: str, port: int, timeout_s: float
+    ) -> socket.socket:
+        """A stream to a port of a Pod, through the API server. Raises OSError."""
+        # An own client: the library changes it for the time of the call.
+        api = client.CoreV1Api(client.ApiClient(self._configuration(region.context)))
+        made: SimpleQueue[socket.socket | BaseException] = SimpleQueue()
+
+        def connect() -> None:
+            try:
+                forward = stream.portforward(
+                    api.connect_get_namespaced_pod_portforward,
+                    pod,
+                    region.namespace,
+                    ports=str(port),
+                )
+                made.put(_bridged(socket.socket(fileno=forward.socket(port).detach())))
+            except _ERRORS as error:
+                made.put(error)
+
+        # The library connects without a time limit.
+        threading.Thread(target=connect, name="port-forward", daemon=True).start()
+        try:
+            found = made.get(timeout=timeout_s)
+        except Empty:
+            raise TimeoutError(f"the API server opens no port-forward to {pod}") from None
+        if isinstance(found, socket.socket):
+            found.settimeout(timeout_s)
+            return found
+        raise ConnectionRefusedError(f"no port-forward to {pod}: {_said(found)}") from found
+
+    def _configuration(self, context: str) -> client.Configuration:
+        """Raises ConfigurationInvalid: the context is not there, or its credentials fail."""
+        with self._lock:
+            if context not in self._configurations:
+                made = client.Configuration()
+                try:
+                    if context == IN_CLUSTER:
+                        config.load_incluster_config(client_configuration=made)
+                    else:
+                        config.load_kube_config(
+                            self._options.kubeconfig or None,
+                            context or None,
+                            client_configuration=made,
+                            persist_config=False,
+                        )
+                except (config.ConfigException, OSError, ValueError) as error:
+                    raise ConfigurationInvalid(
+                        f"the context {context or 'that is current'} cannot be used: {error}"
+                    ) from error
+                self._configurations[context] = made
+            return self._configurations[context]
+
+    def _dynamic(self, context: str) -> DynamicClient:
+        configuration = self._configuration(context)
+        with self._lock:
+            if context not in self._clients:
+                api = client.ApiClient(configuration)
+                # It would ask for all kinds of objects that the cluster has.
+                self._clients[context] = DynamicClient(api, discoverer=lambda *_: None)
+            return self._clients[context]
+
+
+def _bridged(inner: socket.socket) -> socket.socket:
+    """A socket of which nothing that its owner does reaches the library's as an error.
+
+    The library's thread ends with a traceback where its socket is closed with something unread.
+    """
+    own, outer = socket.socketpair()
+
+    def serve() -> None:
+        with inner, outer:
+            back = threading.Thread(target=_pump, args=(outer, inner), daemon=True)
+            back.start()
+            _pump(inner, outer)
+            back.join()
+
+    threading.Thread(target=serve, name="port-forward", daemon=True).start()
+    return own
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    """Pass all on; what a closed target does not take any more is read all the same."""
+    is_taken = True
+    with suppress(OSError):
+        while part := source.recv(_READ_BYTES):
+            if is_taken:
+                try:
+                    target.sendall(part)
+                except OSError:
+                    is_taken = False
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def _meaning(action: str, where: str, error: BaseException) -> ErrorResponse | None:
+    """What the API server has said; None for silence, and for answers of something else."""
+    if not isinstance(error, ApiException) or not error.status:
+        return None
+    status = int(error.status)
+    said = _status(error)
+    code = str(said.get("reason") or "")
+    message = str(said.get("message") or error.reason or "")
+    is_transient = status == 429 or status >= 500
+    return ErrorResponse(action, code, status, message, where, is_transient)
+
+
+def _status(error: ApiException) -> Mapping[str, Any]:
+    try:
+        found = json.loads(error.body or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _said(error: BaseException) -> str:
+    # The library's own text of an error has all headers of the answer.
+    return str(error.reason) if isinstance(error, ApiException) else str(error)
+
+
+def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
+    """The error for a refusal; `what` begins its message."""
+    said = f"{what}: the API server refuses {answer.action} in {answer.where} ({answer.code})"
+    if answer.status == 401:
+        return CloudAccessDenied(
+            f"{said}; the credentials of the context are wrong or expired: {answer.message}",
+            of_credentials=True,
+        )
+    if answer.status == 403:
+        return CloudAccessDenied(
+            f"{said}; add the verb to the Role of docs/how-to/kubernetes.md, or ask who runs the"
+            f" cluster: {answer.message}"
+        )
+    return otherwise(answer, said, is_invalid=400 <= answer.status < 500)

@@ -1,0 +1,448 @@
+"""Clusters as a `Machines`."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count, islice
+from typing import Any, Final
+
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import Dial
+from skyplane_orchestration.errors import (
+    CloudUnavailable,
+    ProvisionFailed,
+    QuotaExceeded,
+)
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
+from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, none_alive, oldest_first
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
+    FleetTags,
+    Ingress,
+    Instance,
+    LaunchRequest,
+    Machines,
+    Reach,
+    tail,
+)
+from skyplane_orchestration.provision.fleet.tags import KEY
+from skyplane_orchestration.provision.kubernetes import manifests
+from skyplane_orchestration.provision.kubernetes.checks import findings
+from skyplane_orchestration.provision.kubernetes.client import (
+    CONFLICT,
+    EXISTS,
+    FORBIDDEN,
+    NOT_FOUND,
+    ClusterApi,
+    translate,
+)
+from skyplane_orchestration.provision.kubernetes.describe import instances_of
+from skyplane_orchestration.provision.kubernetes.options import (
+    ALPHABET,
+    ClusterRegion,
+    KubernetesOptions,
+)
+from skyplane_orchestration.provision.kubernetes.quotas import (
+    exhausted,
+    instances_left,
+    uses_of,
+)
+from skyplane_orchestration.provision.parallel import in_parallel, in_regions
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources
+
+_POLICY: Final = "network-policy"
+_JOB: Final = "job"
+#: A Job has its Pod within a second, unless nothing may make it.
+_POD_WAITS_S: Final = (0.2, 0.3, 0.5, 1.0, 1.0, 2.0)
+_LOG_LINES: Final = 500
+
+
+class KubernetesCloud(Machines):
+    """See `Machines`. An instance is a Job with one Pod. Threads may share it.
+
+    Args:
+        sources: not used: the kubeconfig file has the credentials.
+        clock: of waits.
+    """
+
+    name = "kubernetes"
+    public_hosts = None
+
+    def __init__(
+        self,
+        options: KubernetesOptions,
+        sources: CredentialSources | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._options = options
+        self._api = ClusterApi(options, clock)
+
+    def store_identity(self, region: str) -> str:
+        return self._options.of(region).store_identity
+
+    @property
+    def named_regions(self) -> frozenset[str]:
+        return frozenset(self._options.regions)
+
+    def regions(self) -> tuple[str, ...]:
+        return tuple(self._options.regions)
+
+    def vcpus(self, region: str, instance_type: str) -> int:
+        """Of a Pod: the type that a plan has in mind does not matter."""
+        return self._options.of(region).processors
+
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
+        return tuple(
+            one
+            for one in self._instances(regions, fleet=fleet_key)
+            if one.tags.fleet_key == fleet_key
+        )
+
+    def list_resources(
+        self, deployment: str, regions: Sequence[str]
+    ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
+        found = self._instances(regions, deployment=deployment)
+        instances = [one for one in found if one.tags.deployment == deployment]
+        policies = self._policies(regions, deployment=deployment)
+        left = [one for one in policies if one.tags.deployment == deployment]
+        return tuple(instances), (*left, *_ended_jobs(instances))
+
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
+        in_parallel([partial(self._create_policy, tags, region) for region in regions])
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Nothing: workers come through the API server, and no policy keeps that from a Pod."""
+
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        name = manifests.policy_name(tags.fleet_key, region)
+        try:
+            self._api.call(
+                f"opening the network policy {name}",
+                self._options.of(region),
+                "patch",
+                "networkpolicies",
+                name,
+                body={
+                    "spec": {
+                        "ingress": manifests.ingress_rules(tags, self._options.of(region), ingress)
+                    }
+                },
+                expected=(NOT_FOUND,),
+            )
+        except CloudRefusal as refusal:
+            raise torn_down(f"the network policy {name}") from refusal
+
+    def launch(self, request: LaunchRequest) -> Instance:
+        if alive := self._alive(request):
+            return alive[0]
+        place = self._options.of(request.region)
+        for number in islice(count(request.launch_number), MOST_NUMBERS):
+            job = self._create_job(request, place, number)
+            if job is not None:
+                self._complete(request, place, job["metadata"])
+                self._await_pod(request, place, job)
+                return next(instances_of([job], (), ()))
+            if alive := self._alive(request):
+                if alive[0].launch_id == request.launch_id:  # The answer of its launch was lost.
+                    _, name, uid = alive[0].cloud_id.split("/")
+                    self._complete(request, place, {"name": name, "uid": uid})
+                return alive[0]
+        raise none_alive("the cluster", request)
+
+    def pin_key(self, instance: Instance, key_id: str) -> None:
+        """The document of the enrolment has done its work, and goes."""
+        place, name = self._place(instance)
+        what = f"writing an annotation of {instance.instance}"
+        try:
+            self._api.call(
+                what,
+                place,
+                "patch",
+                "jobs",
+                name,
+                body={"metadata": {"annotations": {ALPHABET.name(KEY): key_id}}},
+                expected=(NOT_FOUND,),
+            )
+            self._api.call(
+                f"deleting the enrolment document of {instance.instance}",
+                place,
+                "delete",
+                "secrets",
+                name,
+                expected=(NOT_FOUND,),
+            )
+        except CloudRefusal as refusal:
+            if refusal.answer.action == "patch jobs":
+                raise CloudUnavailable(
+                    f"{what}: the cluster does not know its Job any more; try again"
+                ) from refusal
+
+    def terminate(self, instances: Sequence[Instance]) -> None:
+        in_parallel([partial(self._end, instance) for instance in instances])
+
+    def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
+        left = in_parallel([partial(self._is_left, one) for one in resources])
+        return tuple(one for one, is_left in zip(resources, left, strict=True) if is_left)
+
+    def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
+        found = self._policies(regions, fleet=fleet_key)
+        policies = [one for one in found if one.tags.fleet_key == fleet_key]
+        return (*policies, *_ended_jobs(self.describe(fleet_key, regions)))
+
+    def console_tail(self, instance: Instance, max_bytes: int) -> str:
+        place, job = self._place(instance)
+        pod = next(self._pods_of(place, job), None)
+        if pod is None:
+            return ""
+        try:
+            text = self._api.call(
+                f"reading the log of {instance.instance}",
+                place,
+                "get",
+                "pods/log",
+                pod["metadata"]["name"],
+                query={"tailLines": str(_LOG_LINES)},
+                # A container that waits has none.
+                expected=(NOT_FOUND, "BadRequest"),
+            )
+        except CloudRefusal:
+            return ""
+        return tail(text.encode(), max_bytes)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return tuple(
+            quota
+            for region in regions
+            for quota in instances_left(region, self._options.of(region), self._limits(region))
+        )
+
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        return tuple(use for region in regions for use in uses_of(region, self._limits(region)))
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        return findings(self._api, self._options, deployment)
+
+    def reach_of(self, region: str) -> Reach:
+        place = self._options.of(region)
+        return Reach(place.reach, place.load_balancer, place.egress_cidrs)
+
+    def dial_to(self, fleet_key: str, instance: str) -> Dial:
+        """Through the API server, so nothing of a Pod is open to workers."""
+        place = self._options.of(instance.rpartition("/")[0])
+
+        def forwarded(host: str, port: int, timeout_s: float) -> socket.socket:
+            pods = self._api.items(
+                f"looking for {instance}",
+                place,
+                "pods",
+                labelSelector=manifests.selector(fleet=fleet_key, instance=instance),
+                fieldSelector="status.phase=Running",
+            )
+            # All workers talk to the same one of two.
+            found = sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+            if not found:
+                raise ConnectionRefusedError(f"{instance} has no Pod that runs")
+            return self._api.port_forward(place, found[0]["metadata"]["name"], port, timeout_s)
+
+        return forwarded
+
+    # -- requests
+
+    def _instances(self, regions: Iterable[str], **labels: str) -> tuple[Instance, ...]:
+        def of_region(region: str) -> list[Instance]:
+            what, place = f"looking for fleets in {region}", self._options.of(region)
+            query = manifests.selector(region=region, **labels)
+            # A Pod that ends between the two lists is not missed: its Job stays.
+            jobs = list(self._api.items(what, place, "jobs", labelSelector=query))
+            if not jobs:
+                return []
+            pods = self._api.items(what, place, "pods", labelSelector=query)
+            services: Iterable[Mapping[str, Any]] = ()
+            if place.load_balancer:
+                services = self._api.items(what, place, "services", labelSelector=query)
+            return list(instances_of(jobs, pods, services))
+
+        return tuple(one for found in in_regions(regions, of_region) for one in found)
+
+    def _policies(self, regions: Iterable[str], **labels: str) -> tuple[FleetResource, ...]:
+        def of_region(region: str) -> Iterator[FleetResource]:
+            found = self._api.items(
+                f"looking for network policies in {region}",
+                self._options.of(region),
+                "networkpolicies",
+                labelSelector=manifests.selector(region=region, **labels),
+            )
+            for item in found:
+                meta = item["metadata"]
+                if (tags := ALPHABET.fleet_of(meta.get("annotations"))) is not None:
+                    yield FleetResource(_POLICY, meta["name"], region, tags)
+
+        found = in_regions(regions, lambda region: list(of_region(region)))
+        return tuple(one for policies in found for one in policies)
+
+    def _alive(self, request: LaunchRequest) -> list[Instance]:
+        """The instances of the name of a request, the oldest first."""
+        fleet = self._instances(
+            [request.region], fleet=request.tags.fleet_key, instance=request.instance
+        )
+        named = [one for one in fleet if one.instance == request.instance and one.is_alive]
+        return oldest_first(named)
+
+    def _create_job(
+        self, request: LaunchRequest, place: ClusterRegion, number: int
+    ) -> Mapping[str, Any] | None:
+        """None: there is one of that number. Raises QuotaExceeded."""
+        left_s = request.tags.hard_end_unix_s - self._api.clock.wall()
+        deadline_s = max(1, math.ceil(left_s))
+        body = manifests.job(request, self._options, self._options.image, number, deadline_s)
+        what = f"launching {request.instance}"
+        try:
+            made: Mapping[str, Any] = self._api.call(
+                what, place, "create", "jobs", body=body, expected=(EXISTS, FORBIDDEN)
+            )
+        except CloudRefusal as refusal:
+            if refusal.code == EXISTS:
+                return None
+            # A quota and a missing permission have the same code.
+            if quota := exhausted(place, self._limits(request.region), jobs=1):
+                raise _beyond(quota, request.region) from refusal
+            raise translate(refusal.answer, what) from refusal
+        return made
+
+    def _complete(
+        self, request: LaunchRequest, place: ClusterRegion, job: Mapping[str, Any]
+    ) -> None:
+        """Create what a Job owns.
+
+        Args:
+            job: its metadata.
+        """
+        owned = {"secrets": manifests.secret(request, self._options, job)}
+        if place.load_balancer:
+            owned["services"] = manifests.service(request, self._options, job)
+        for resource, body in owned.items():
+            # It is there after an answer that was lost.
+            with suppress(CloudRefusal):
+                what = f"launching {request.instance}"
+                self._api.call(what, place, "create", resource, body=body, expected=(EXISTS,))
+
+    def _await_pod(
+        self, request: LaunchRequest, place: ClusterRegion, job: Mapping[str, Any]
+    ) -> None:
+        """Raises QuotaExceeded, ProvisionFailed: nothing makes its Pod, so the Job is deleted."""
+        name = job["metadata"]["name"]
+        for wait_s in _POD_WAITS_S:
+            if next(self._pods_of(place, name), None) is not None:
+                return
+            self._api.clock.sleep(wait_s)
+        events = self._api.items(
+            f"launching {request.instance}",
+            place,
+            "events",
+            fieldSelector=f"involvedObject.uid={job['metadata']['uid']},reason=FailedCreate",
+        )
+        said = [event.get("message", "") for event in events]
+        if not said:
+            return  # The controller of Jobs is slow.
+        quota = exhausted(place, self._limits(request.region))
+        self._delete_job(place, name, job["metadata"]["uid"], request.instance)
+        if quota:
+            raise _beyond(quota, request.region)
+        raise ProvisionFailed(
+            f"launching {request.instance}: the cluster makes no Pod in namespace"
+            f" {place.namespace}: {said[-1]}"
+        )
+
+    def _pods_of(self, place: ClusterRegion, job: str) -> Iterator[Mapping[str, Any]]:
+        return self._api.items(
+            f"looking for the Pod of {job}",
+            place,
+            "pods",
+            labelSelector=f"{manifests.JOB_NAME}={job}",
+        )
+
+    def _create_policy(self, tags: FleetTags, region: str) -> None:
+        place = self._options.of(region)
+        body = manifests.policy(tags, region, self._options)
+        name = body["metadata"]["name"]
+        what = f"creating the network policy {name}"
+        try:
+            self._api.call(what, place, "create", "networkpolicies", body=body, expected=(EXISTS,))
+        except CloudRefusal:
+            found = self._api.call(what, place, "get", "networkpolicies", name)
+            ALPHABET.check_owner(
+                f"network policy {name}", found["metadata"].get("annotations"), tags
+            )
+
+    def _is_left(self, resource: FleetResource) -> bool:
+        """Delete an ended Job, or a policy unless Pods that it protects still run."""
+        if resource.kind == _JOB:
+            name, uid = resource.cloud_id.split("/")[1:]
+            self._delete_job(self._options.of(resource.region), name, uid, resource.cloud_id)
+            return False
+        alive = self._instances([resource.region], fleet=resource.tags.fleet_key)
+        if any(one.state != "ended" for one in alive):
+            return True
+        with suppress(CloudRefusal):
+            self._api.call(
+                f"deleting the network policy {resource.cloud_id}",
+                self._options.of(resource.region),
+                "delete",
+                "networkpolicies",
+                resource.cloud_id,
+                expected=(NOT_FOUND,),
+            )
+        return False
+
+    def _end(self, instance: Instance) -> None:
+        place, name = self._place(instance)
+        uid = instance.cloud_id.rpartition("/")[2]
+        self._delete_job(place, name, uid, instance.instance)
+
+    def _delete_job(self, place: ClusterRegion, name: str, uid: str, instance: str) -> None:
+        """It stays until its Pod has ended; a Job of the same name that follows it stays."""
+        try:
+            self._api.call(
+                f"ending {instance}",
+                place,
+                "delete",
+                "jobs",
+                name,
+                body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
+                expected=(NOT_FOUND, CONFLICT),
+            )
+        except CloudRefusal:
+            return
+
+    def _place(self, instance: Instance) -> tuple[ClusterRegion, str]:
+        """Where an instance is, and the name of its Job."""
+        return self._options.of(instance.region), instance.cloud_id.split("/")[1]
+
+    def _limits(self, region: str) -> list[Mapping[str, Any]]:
+        """The ResourceQuotas of a region's namespace."""
+        what = f"reading the quotas of {region}"
+        return list(self._api.items(what, self._options.of(region), "resourcequotas"))
+
+
+def _ended_jobs(instances: Iterable[Instance]) -> tuple[FleetResource, ...]:
+    """Jobs that have ended by themselves stay, with the logs of their Pods."""
+    return tuple(
+        FleetResource(_JOB, one.cloud_id, one.region, one.tags)
+        for one in instances
+        if one.state == "ended"
+    )
+
+
+def _beyond(quota: str, region: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"{quota} in {region} is used up: end other Pods, plan with fewer instances, or ask who"
+        " runs the cluster for more",
+        quota=quota,
+    )

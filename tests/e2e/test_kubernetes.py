@@ -1,0 +1,214 @@
+"""Transfers through real gateways in Pods of a real API server, and what a dead worker leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+from tests.e2e.conftest import (
+    DESTINATION_REGION,
+    SOURCE_REGION,
+    S3Server,
+    filled,
+    serving,
+    words_of,
+)
+from tests.faults.go_programs import Unavailable
+from tests.provision.kubernetes.cluster import USER, Cluster
+from tests.provision.kubernetes.harness import IMAGE, KubernetesHarness, shared_cluster
+from tests.provision.kubernetes.kubelet import Kubelet
+from tests.provision.kubernetes.pods import HOST, ProcessPods, process_pods
+
+from skyplane_orchestration.cli.main import main
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+_KILLS: Final = 10
+_LONGEST_S: Final = 14.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    try:
+        with shared_cluster() as made:
+            yield made
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def pods() -> Iterator[ProcessPods]:
+    try:
+        with process_pods() as made:
+            yield made
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def site(cluster: Cluster, pods: ProcessPods) -> Iterator[KubernetesHarness]:
+    """A cluster whose Pods run gateways, and are gone after the test."""
+    with ExitStack() as stack:
+        kubelet = Kubelet(cluster, pods, cluster.folder)
+        kubelet.start()
+        stack.callback(kubelet.stop)
+        harness = KubernetesHarness(cluster, kubelet)
+        stack.callback(harness.clear)
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def ends(
+    pods: ProcessPods, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[S3Server, S3Server]]:
+    """Servers that Pods reach."""
+    one, other = (tmp_path_factory.mktemp(end) for end in ("source", "destination"))
+    with (
+        serving(SOURCE_REGION, one, HOST) as source,
+        serving(DESTINATION_REGION, other, HOST) as destination,
+    ):
+        yield source, destination
+
+
+@pytest.fixture
+def clouds_file(site: KubernetesHarness, tmp_path: Path) -> Path:
+    regions = {
+        SOURCE_REGION: {"context": USER, "namespace": "virginia", "cpu": 1, "memory_gib": 1},
+        DESTINATION_REGION: {"context": USER, "namespace": "paris", "cpu": 1, "memory_gib": 1},
+    }
+    kubeconfig = str(site.cluster.kubeconfig)
+    document = {
+        "image": IMAGE,
+        "poll_s": 0.2,
+        "kubernetes": {"kubeconfig": kubeconfig, "regions": regions},
+    }
+    path = tmp_path / "clouds.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def choice(clouds_file: Path) -> list[str]:
+    words = ["--provisioner", "kubernetes", "--clouds", str(clouds_file)]
+    return [*words, "--deployment", "tests"]
+
+
+def test_a_copy_through_two_pods_is_encrypted_and_leaves_nothing(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    clouds_file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, destination = ends
+    command = ["cp", "-r", *words_of(filled(ends, "pods")), *choice(clouds_file)]
+    command += ["--gateways", "always", "--instance-limit", "1", "--probe", "never"]
+    assert main([*command, "--json"]) == 0, capsys.readouterr().err
+    report = json.loads(capsys.readouterr().out)
+    assert (report["objects"], report["encrypted"]) == (3, True)
+    assert destination.objects("pods", "q/") == source.objects("pods", "p/")
+    assert len(site.kubelet.seen) == 2
+    assert site.leftovers() == {}
+
+
+#: Airflow knows DAGs of its folder only.
+_DAG: Final = """
+import json, os
+from airflow.providers.common.compat.sdk import DAG
+from skyplane_orchestration.operators import skyplane_transfer_group
+
+with DAG(dag_id="pods", schedule=None, catchup=False) as dag:
+    skyplane_transfer_group("move", **json.loads(os.environ["POD_GROUP"]))
+"""
+_RUN: Final = """
+import runpy, sys
+from airflow.utils.db import initdb
+
+initdb()
+run = runpy.run_path(sys.argv[1])["dag"].test()
+print({one.task_id: str(one.state) for one in run.get_task_instances()})
+sys.exit(str(run.state) != "success")
+"""
+
+
+def test_the_group_of_airflow_copies_through_pods(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    clouds_file: Path,
+    tmp_path: Path,
+) -> None:
+    source, destination = ends
+    job = filled(ends, "group")
+    words = {
+        **{"source_url": job.source.url, "destination_url": job.destination.url},
+        **{"source_region": job.source.region, "destination_region": job.destination.region},
+        "source_endpoint": job.source.endpoint_url,
+        "destination_endpoint": job.destination.endpoint_url,
+        **{"probe": "never", "instance_limit": 1, "skyplane_conn_id": "pods"},
+    }
+    clouds = yaml.safe_load(clouds_file.read_text())
+    extra = {"provisioner": "kubernetes", "deployment": "tests", "clouds": clouds}
+    secret = kit.secret.value.decode()
+    connection = {"conn_type": "skyplane", "password": secret, "extra": extra}
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "pods.py").write_text(_DAG)
+    environment = {
+        **kit.home.environment,
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "POD_GROUP": json.dumps(words),
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_PODS": json.dumps(connection),
+    }
+    command = [sys.executable, "-c", _RUN, str(dags / "pods.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert destination.objects("group", "q/") == source.objects("group", "p/")
+    assert site.leftovers() == {}
+    assert len(site.kubelet.seen) == 2
+
+
+def test_nothing_is_left_after_a_worker_is_killed_at_any_moment(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    clouds_file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A sweep finds what a run of the command leaves that cannot clean up."""
+    moments = random.Random(34)
+    words = [*words_of(filled(ends, "kills")), *choice(clouds_file), "--probe", "never"]
+    command = [sys.executable, "-m", "skyplane_orchestration.cli", "cp", "-r", *words]
+    command += ["--gateways", "always", "--instance-limit", "1"]
+    found: list[dict[str, list[str]]] = []
+    for _ in range(_KILLS):
+        with subprocess.Popen(
+            command,
+            env=kit.home.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as worker:
+            time.sleep(moments.uniform(2.0, _LONGEST_S))
+            os.killpg(worker.pid, signal.SIGKILL)
+        found.append(site.left())
+        sweep = ["sweep", *choice(clouds_file), "--older-than-s", "0"]
+        assert main(sweep) == 0, capsys.readouterr()
+        assert site.leftovers() == {}
+    # The moments are of use.
+    assert len({tuple(sorted(kinds)) for kinds in found}) > 1
