@@ -51,7 +51,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import plan
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.provision.probe_routes import edges_to_probe
+from skyplane_orchestration.provision.routes import edges_to_probe
 from skyplane_orchestration.transfer.measured_plan import ProbeCost, plan_measured
 from skyplane_orchestration.transfer.probe import PROBE_S
 from skyplane_orchestration.units import (

@@ -15,7 +15,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.provision.local.this_machine import host_identity
+from skyplane_orchestration.provision.local.machine import host_identity
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.rate_samples import write_samples
 

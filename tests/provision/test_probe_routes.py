@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.transfer.samples import PLAN, A, B, R
 
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, TransferPlan
-from skyplane_orchestration.provision.probe_routes import edges_to_probe, probe_routes
+from skyplane_orchestration.provision.routes import edges_to_probe, probe_routes
 
 OTHER = "gcp:us-east1"
 

@@ -3,14 +3,16 @@
 A plan has paths over regions with several instances; a route is a sequence of gateways. A
 path's flow is a line of length 1. Each region cuts it into equal pieces, one per gateway. The
 pieces between the cuts of all regions are the routes, so gateways of a region share equally.
+
+Before it carries a transfer, a fleet may measure edges on routes of their own.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS, Route
@@ -20,6 +22,11 @@ from skyplane_orchestration.model.plan import PlanEdge, PlanPath, TransferPlan
 from skyplane_orchestration.provision.fleet.machines import Reach
 
 _WHOLE: Final = Fraction(1)
+#: Of routes that measure: those of plans count from 0, and numbers end at 65,535.
+_FIRST_PROBE: Final = 1 << 15
+
+#: An edge, as region tags.
+Edge = tuple[str, str]
 
 
 def node_names(
@@ -72,7 +79,7 @@ def build_routes(
     edges = {(edge.src, edge.dst): edge for edge in plan.edges}
     routes: list[Route] = []
     for path in plan.paths:
-        hops = [_edge_of(edges, hop) for hop in itertools.pairwise(path.regions)]
+        hops = [_edge_of(edges, hop) for hop in pairwise(path.regions)]
         ceiling, over = plan.egress_ceiling_usd_per_gb, 0.0
         if ceiling is not None:
             over = sum(edge.usd_per_gb for edge in hops) - ceiling
@@ -120,7 +127,7 @@ def dialed(routes: Sequence[Route], reach_of: Callable[[str], Reach]) -> tuple[R
                 " the same network"
             )
         backwards = []
-        for number, (upstream, downstream) in enumerate(itertools.pairwise(route.nodes)):
+        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
             if reaches(upstream, downstream):
                 continue
             if not reaches(downstream, upstream):
@@ -151,11 +158,44 @@ def peers_of(nodes_by_region: Mapping[str, Sequence[str]]) -> dict[str, frozense
     }
 
 
+def edges_to_probe(plan: TransferPlan) -> tuple[Edge, ...]:
+    """The edges of the plan, the direct path, and those of paths over one of its relays."""
+    if not plan.edges:
+        return ()
+    planned = ((edge.src, edge.dst) for edge in plan.edges)
+    over_one = (edge for relay in plan.relays for edge in pairwise((plan.src, relay, plan.dst)))
+    return tuple(dict.fromkeys((*planned, (plan.src, plan.dst), *over_one)))
+
+
+def probe_routes(
+    edges: Iterable[Edge], nodes_by_region: Mapping[str, Sequence[str]]
+) -> tuple[Route, ...]:
+    """The routes of all edges, each between the first instances of both regions.
+
+    The gateways of an instance divide its 64 connections, as with a plan that has so many.
+    """
+    routes: list[Route] = []
+    for src, dst in edges:
+        ends = (_first_instance(nodes_by_region[tag]) for tag in (src, dst))
+        pairs = list(zip(*ends, strict=False))
+        connections = (max(1, MAX_CONNECTIONS // len(pairs)),)
+        routes += [
+            Route(number, pair, connections, 1.0)
+            for number, pair in enumerate(pairs, _FIRST_PROBE + len(routes))
+        ]
+    return tuple(routes)
+
+
+def _first_instance(nodes: Sequence[str]) -> list[str]:
+    first = instance_of(nodes[0])
+    return [node for node in nodes if instance_of(node) == first]
+
+
 def connections_of(routes: Sequence[Route]) -> dict[str, int]:
     """Node -> number of its data connections, for all nodes of the routes."""
     found = {node: 0 for route in routes for node in route.nodes}
     for route in routes:
-        for hop, count in zip(itertools.pairwise(route.nodes), route.connections, strict=True):
+        for hop, count in zip(pairwise(route.nodes), route.connections, strict=True):
             for node in hop:
                 found[node] += count
     return found

@@ -12,7 +12,7 @@ import pytest
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.provision.local import this_machine
+from skyplane_orchestration.provision.local import machine
 from skyplane_orchestration.provision.local.machine import (
     GatewayProcess,
     scan,
@@ -125,7 +125,7 @@ def test_a_container_has_the_processors_of_its_quota(
 
 
 def test_the_host_is_named_with_its_boot() -> None:
-    machine, _, boot = this_machine.host_identity().rpartition("/")
-    assert machine
+    name, _, boot = machine.host_identity().rpartition("/")
+    assert name
     assert len(boot) == 36
-    assert this_machine.host_identity() == f"{machine}/{boot}"
+    assert machine.host_identity() == f"{name}/{boot}"

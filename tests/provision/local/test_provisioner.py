@@ -39,7 +39,7 @@ from skyplane_orchestration.provision.gateway_settings import (
     PROCESSES_VARIABLE,
     processes_per_instance,
 )
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, this_machine
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, machine
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
@@ -491,7 +491,7 @@ def test_a_fleet_of_another_host_is_refused_with_advice(
 ) -> None:
     fleet = ensure(local)
     local.provisioner().check_host(fleet)
-    monkeypatch.setattr(this_machine, "host_identity", lambda: "worker-2/0b00")
+    monkeypatch.setattr(machine, "host_identity", lambda: "worker-2/0b00")
     with pytest.raises(ForeignHost, match=r"SkyplaneTransferOperator\(fleet=None\).*cp") as caught:
         local.provisioner().check_host(fleet)
     assert caught.value.is_permanent
@@ -513,8 +513,8 @@ def test_after_a_restart_of_the_machine_the_fleet_is_made_anew(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ensure(local)
-    name, _, _ = this_machine.host_identity().rpartition("/")
-    monkeypatch.setattr(this_machine, "host_identity", lambda: f"{name}/another-boot")
+    name, _, _ = machine.host_identity().rpartition("/")
+    monkeypatch.setattr(machine, "host_identity", lambda: f"{name}/another-boot")
     with pytest.raises(ForeignHost, match="another-boot"):
         local.provisioner().check_host(first)
     second = ensure(local)

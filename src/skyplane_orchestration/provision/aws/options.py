@@ -47,7 +47,6 @@ ALPHABET: Final = TagAlphabet(
     " leading 'aws:'",
     refused=re.compile(r"[^A-Za-z0-9 _.:/+\-@]"),
     escape="=",
-    is_upper=True,
     reserved="aws:",
 )
 

@@ -40,12 +40,13 @@ from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
 from skyplane_orchestration.provision.gateway_settings import gateway_config, processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.probe_routes import edges_to_probe, probe_routes
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import (
     build_routes,
     dialed,
+    edges_to_probe,
     peers_of,
+    probe_routes,
     split_into_processes,
 )
 from skyplane_orchestration.timing import timed

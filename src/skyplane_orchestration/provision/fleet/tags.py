@@ -34,7 +34,6 @@ class TagAlphabet:
         most_user_tags: of those that a resource may have, ours take the rest.
         refused: a character that values cannot have, `escape` included; None if they have any.
         escape: empty without `refused`.
-        is_upper: hexadecimal digits are upper-case.
         reserved: no value may begin with it.
     """
 
@@ -49,7 +48,6 @@ class TagAlphabet:
     most_user_tags: int = 40
     refused: re.Pattern[str] | None = None
     escape: str = ""
-    is_upper: bool = False
     reserved: str = ""
 
     def check_user_tags(self, what: str, user_tags: Mapping[str, str]) -> None:
@@ -163,14 +161,12 @@ class TagAlphabet:
         """The text of a value; what is no escape stands for itself."""
         if not self.escape:
             return text
-        digits = "0-9A-F" if self.is_upper else "0-9a-f"
         return re.sub(
-            rf"((?:{re.escape(self.escape)}[{digits}]{{2}})+)",
+            rf"((?:{re.escape(self.escape)}[0-9a-f]{{2}})+)",
             lambda found: bytes.fromhex(found[1].replace(self.escape, "")).decode(errors="replace"),
             text,
         )
 
     def _hexadecimal(self, found: re.Match[str] | str) -> str:
         character = found if isinstance(found, str) else found[0]
-        form = "02X" if self.is_upper else "02x"
-        return "".join(f"{self.escape}{byte:{form}}" for byte in character.encode())
+        return "".join(f"{self.escape}{byte:02x}" for byte in character.encode())

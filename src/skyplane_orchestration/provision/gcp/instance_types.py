@@ -5,8 +5,8 @@ Google is asked once for each type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
@@ -108,7 +108,8 @@ _SPOT: Final = "PREEMPTIBLE_CPUS"
 #: Of the whole project. Each region may have all that is free of it.
 _ALL_REGIONS: Final = "CPUS_ALL_REGIONS"
 _ADDRESSES: Final = "IN_USE_ADDRESSES"
-_EVERYWHERE: Final = "gcp"
+#: Metric -> limit and use.
+_Row = dict[str, tuple[int, int]]
 
 
 def only_series(metric: str) -> str:
@@ -130,23 +131,13 @@ def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
         _SPOT: "vCPUs of spot instances",
         _ADDRESSES: "external addresses in use",
     }
-    everywhere = _uses(_EVERYWHERE, project, {_ALL_REGIONS: "vCPUs of all regions together"})
-    return (
-        *everywhere,
-        *(
-            use
-            for region in regions
-            if region in rows
-            for use in _uses(region, rows[region], words)
-        ),
+    everywhere = ("gcp", project, {_ALL_REGIONS: "vCPUs of all regions together"})
+    return tuple(
+        QuotaUse(tag, metric, what, *row[metric])
+        for tag, row, wanted in (everywhere, *((one, rows.get(one, {}), words) for one in regions))
+        for metric, what in wanted.items()
+        if metric in row
     )
-
-
-def _uses(region: str, row: Any, words: Mapping[str, str]) -> Iterator[QuotaUse]:
-    by_metric = {quota.metric: quota for quota in row.quotas}
-    for metric, what in words.items():
-        if quota := by_metric.get(metric):
-            yield QuotaUse(region, metric, what, int(quota.limit), int(quota.usage))
 
 
 def region_quotas(
@@ -156,47 +147,36 @@ def region_quotas(
     if not regions:
         return ()
     project, rows = _rows(api)
+    shared = {metric: found for metric, found in project.items() if metric == _ALL_REGIONS}
     return tuple(
-        quota
+        RegionQuota(region, metric, *row[metric], None, series, of_relays)
         for region in regions
         if region in rows
-        for quota in (
-            *_of_region(region, rows[region], with_spot=with_spot),
-            *_named(region, project, _ALL_REGIONS),
-        )
+        for row in [rows[region] | shared]
+        for metric, series, of_relays in _limits(row, with_spot=with_spot)
+        if metric in row
     )
 
 
-def _rows(api: GcpApi) -> tuple[Any, dict[str, Any]]:
-    """The project, and its regions by tag."""
+def _limits(row: _Row, *, with_spot: bool) -> Iterator[tuple[str, str, bool | None]]:
+    """Metric, series of machine types, and whether it limits relays only; see `RegionQuota`."""
+    # Without a quota of their own, spot instances count against those of their series.
+    has_spot = with_spot and row.get(_SPOT, (0, 0))[0] > 0
+    for metric, series in _SERIES.items():
+        yield from ((metric, one, False if has_spot else None) for one in series)
+    if has_spot:
+        yield _SPOT, "", True
+    yield _ALL_REGIONS, "", None
+
+
+def _rows(api: GcpApi) -> tuple[_Row, dict[str, _Row]]:
+    """Limit and use by metric: of the project, and of its regions by tag."""
     what = "reading quotas"
     project = api.call("projects.get", {}, what=what)
-    rows = {
-        region_tag(row.name): row
-        for page in api.pages("regions.list", {}, what=what)
-        for row in page.items
-    }
-    return project, rows
+    pages = api.pages("regions.list", {}, what=what)
+    regions = {region_tag(row.name): _row(row) for page in pages for row in page.items}
+    return _row(project), regions
 
 
-def _of_region(region: str, row: Any, *, with_spot: bool) -> Iterator[RegionQuota]:
-    spot = [quota for quota in _named(region, row, _SPOT) if quota.vcpus] if with_spot else []
-    for metric, series in _SERIES.items():
-        for one in series:
-            for quota in _named(region, row, metric, one):
-                # Without a quota of their own, spot instances count against those of their series.
-                yield replace(quota, of_relays=False) if spot else quota
-    yield from (replace(quota, of_relays=True) for quota in spot)
-
-
-def _named(region: str, row: Any, metric: str, series: str = "") -> Iterator[RegionQuota]:
-    """The quota of a region's or a project's row; nothing if Google does not tell it."""
-    for quota in row.quotas:
-        if quota.metric == metric:
-            yield RegionQuota(
-                region,
-                metric,
-                vcpus=int(quota.limit),
-                used_vcpus=int(quota.usage),
-                series=series,
-            )
+def _row(found: Any) -> _Row:
+    return {quota.metric: (int(quota.limit), int(quota.usage)) for quota in found.quotas}

@@ -1,4 +1,4 @@
-"""Processes of gateways on this machine. The functions raise OSError."""
+"""This machine: its identity, and the processes of gateways. The functions raise OSError."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import site
+import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
+
+from skyplane_orchestration.errors import ForeignHost
 
 _PROC: Final = Path("/proc")
 #: Limit for one scan on a machine that forks all the time.
@@ -117,6 +120,30 @@ def start(directory: Path, argv: Sequence[str], *, is_end: bool) -> subprocess.P
             start_new_session=True,
             cwd="/",
             env=environment,
+        )
+
+
+def host_identity() -> str:
+    """`host name/boot id`: processes of another boot are gone."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{socket.gethostname()}/{boot_id}"
+
+
+def is_here(host: str) -> bool:
+    """Whether a host identity is that of this machine, in any boot."""
+    return host.rpartition("/")[0] == host_identity().rpartition("/")[0]
+
+
+def require_this_host(host: str, fleet_key: str) -> None:
+    """Raise ForeignHost for a fleet of another machine or another boot."""
+    here = host_identity()
+    if host != here:
+        there, here = ("{0} (boot {2})".format(*one.rpartition("/")) for one in (host, here))
+        raise ForeignHost(
+            f"fleet {fleet_key} runs as processes on {there}, and this is {here}; with a local"
+            " fleet, provision, transfer and teardown must run on one host: use the one-task form"
+            " `SkyplaneTransferOperator(fleet=None)` or `skyplane-orch cp`, which"
+            " provisions, transfers and tears down in one task"
         )
 
 

@@ -26,10 +26,9 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
-from skyplane_orchestration.provision.local import this_machine
+from skyplane_orchestration.provision.local import machine
 from skyplane_orchestration.provision.local.bring_up import BringUp
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
-from skyplane_orchestration.provision.local.machine import usable_processors
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
@@ -88,13 +87,13 @@ class LocalProvisioner(Provisioner):
         processes = processes_per_instance(
             self.options.processes_per_instance,
             sum(map(len, instances.values())),
-            usable_processors(),
+            machine.usable_processors(),
         )
         self.root.prepare()
         directory = self.root.fleet(spec.key)
         meta = directory.read_meta()
-        if meta is not None and not this_machine.is_here(meta.host):
-            this_machine.require_this_host(meta.host, spec.key)
+        if meta is not None and not machine.is_here(meta.host):
+            machine.require_this_host(meta.host, spec.key)
         limit = spec.max_active_fleets
         try:
             began_s = self._runner.clock.monotonic()
@@ -132,7 +131,7 @@ class LocalProvisioner(Provisioner):
         except ConfigurationInvalid as error:
             log.info("the record of fleet %s cannot be used: %s", fleet_key, error)
             return None
-        return fleet if fleet is not None and fleet.host == this_machine.host_identity() else None
+        return fleet if fleet is not None and fleet.host == machine.host_identity() else None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         self.root.prepare()
@@ -154,7 +153,7 @@ class LocalProvisioner(Provisioner):
 
     def check_host(self, fleet: Fleet) -> None:
         require_made_by(self.name, fleet)
-        this_machine.require_this_host(fleet.host, fleet.key)
+        machine.require_this_host(fleet.host, fleet.key)
 
     def sweep(
         self,
@@ -202,7 +201,7 @@ class LocalProvisioner(Provisioner):
                     f"fleet {spec.key} belongs to deployment {meta.deployment!r},"
                     f" not to {spec.deployment!r}"
                 )
-            if meta.host == this_machine.host_identity() and meta.hard_end_unix_s > now:
+            if meta.host == machine.host_identity() and meta.hard_end_unix_s > now:
                 directory.write_meta(meta)
                 return meta
             # The machine has restarted, or the fleet is past its hard end.

@@ -34,8 +34,7 @@ from urllib.parse import quote, unquote
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, SkyplaneError
-from skyplane_orchestration.provision.local import this_machine
-from skyplane_orchestration.provision.local.machine import GatewayProcess, scan
+from skyplane_orchestration.provision.local import machine
 from skyplane_orchestration.provision.provisioner import FleetSpec
 
 _HEX: Final = frozenset("0123456789abcdef")
@@ -71,7 +70,7 @@ class FleetMeta:
             generation=spec.generation,
             created_unix_s=now_unix_s,
             hard_end_unix_s=now_unix_s + spec.times.hard_end_s,
-            host=this_machine.host_identity(),
+            host=machine.host_identity(),
             processes_per_instance=processes_per_instance,
         )
 
@@ -145,9 +144,9 @@ class FleetDirectory:
         """All gateways that have a directory, sorted by name."""
         return tuple(map(GatewayFiles, _directories(self.path)))
 
-    def processes(self) -> tuple[GatewayProcess, ...]:
+    def processes(self) -> tuple[machine.GatewayProcess, ...]:
         """The processes of its gateways, sorted by process id."""
-        return scan(self.path)
+        return machine.scan(self.path)
 
     def nodes(self) -> tuple[str, ...]:
         """The gateways that have processes, sorted."""

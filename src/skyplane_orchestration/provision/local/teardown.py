@@ -13,8 +13,7 @@ from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory, is_living
-from skyplane_orchestration.provision.local import this_machine
-from skyplane_orchestration.provision.local.machine import GatewayProcess
+from skyplane_orchestration.provision.local import machine
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import FleetDirectory, FleetMeta
 from skyplane_orchestration.provision.provisioner import AuthorityOf
@@ -36,14 +35,14 @@ class Runner:
     clock: Clock
     options: LocalOptions
 
-    def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> str:
+    def stop(self, find: Callable[[], Iterable[machine.GatewayProcess]]) -> str:
         """End the processes that `find` returns, with SIGTERM, then SIGKILL.
 
         Each poll calls `find`, so that forked processes are ended too.
 
         Returns words for messages: node and process id of each that still runs.
         """
-        signalled: set[tuple[GatewayProcess, int]] = set()
+        signalled: set[tuple[machine.GatewayProcess, int]] = set()
         kill_at_s = self.clock.monotonic() + self.options.term_grace_s
         while running := tuple(find()):
             now_s = self.clock.monotonic()
@@ -102,7 +101,7 @@ def orphan_reason(
         directory.key, _addresses(directory, running), authority_of, runner.connect
     ):
         return "past its hard end"
-    if not this_machine.is_here(meta.host):
+    if not machine.is_here(meta.host):
         return ""  # The directory is shared, and the gateways run on another machine.
     if not running:
         return "none of its gateways is alive"

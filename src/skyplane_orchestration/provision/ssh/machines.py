@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -14,6 +16,7 @@ from skyplane_orchestration.errors import (
     CloudUnavailable,
     ConfigurationInvalid,
     GatewayUnreachable,
+    MissingExtra,
     NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
@@ -36,9 +39,11 @@ from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.boot_script import boot_script
-from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.options import SshOptions
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.ssh.connection import HostSession
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -55,6 +60,36 @@ _WRONG_DIRECTORY: Final = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.EROFS}
 )
 _OLDEST_PYTHON: Final = [3, 11]
+
+
+class HostSessions:
+    """Logs in to a host at its first request, and again after its connection has broken."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._locks: dict[SshHost, threading.Lock] = {}
+        self._open: dict[SshHost, HostSession] = {}
+        weakref.finalize(self, _close_all, self._open)
+
+    def of(self, host: SshHost) -> HostSession:
+        """Raises the errors of `HostSession`, and MissingExtra."""
+        try:
+            from skyplane_orchestration.provision.ssh.connection import HostSession
+        except ImportError as error:
+            raise MissingExtra.of("the provisioner 'ssh'", "ssh") from error
+        with self._lock:
+            lock = self._locks.setdefault(host, threading.Lock())
+        with lock:
+            known = self._open.get(host)
+            if known is None or not known.is_open:
+                self._open[host] = known = HostSession(host, self._timeout_s)
+            return known
+
+
+def _close_all(sessions: dict[SshHost, HostSession]) -> None:
+    for session in sessions.values():
+        session.close()
 
 
 class SshMachines(Machines):

@@ -23,8 +23,7 @@ from skyplane_orchestration.provision.fleet.provisioner import (
 )
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import node_names
-from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
-from skyplane_orchestration.provision.ssh.machines import SkyplaneFailure, SshMachines
+from skyplane_orchestration.provision.ssh.machines import HostSessions, SkyplaneFailure, SshMachines
 from skyplane_orchestration.provision.ssh.options import SshOptions
 
 if TYPE_CHECKING:
