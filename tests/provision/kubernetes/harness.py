@@ -248,7 +248,7 @@ class KubernetesHarness:
         return f"{name} {resource}"
 
     def forbid_launches(self) -> str:
-        """Whoever runs the cluster has a policy for what Jobs may be."""
+        """The cluster has a policy for what Jobs may be."""
         said = "Pods with these images are not allowed here"
         rule = {
             "apiGroups": ["batch"],
