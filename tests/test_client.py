@@ -178,6 +178,12 @@ class FakeProvisioner:
     def provision_s(self) -> dict[str, float]:
         return self.script.provision_s
 
+    def runs_on_this_machine(self, plan: TransferPlan) -> bool:
+        return True
+
+    def store_identity(self, region: str) -> str:
+        return ""
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return (Finding("fake", True, "all is well"),)
 

@@ -141,7 +141,7 @@ class TransferSides:
         is_used = False
         try:
             await self.verb_threads.run(
-                lambda _: _check(opened),
+                lambda _: _check(opened, order.tried_prefix),
                 store_timeout_s=math.inf,
                 limit_s=_CHECK_TIMEOUT_S,
                 what=order.store.place,
@@ -371,11 +371,11 @@ class TransferSides:
         self.verb_threads.close()
 
 
-def _check(store: RetryingStore) -> None:
+def _check(store: RetryingStore, prefix: str) -> None:
     """Send one request to the store; throttling is no error."""
     try:
         with store.within(_THROTTLE_TIMEOUT_S):
-            store.check()
+            store.check(prefix)
     except Throttled as error:
         log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
 

@@ -18,7 +18,7 @@ from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
-from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.fleet import CLOUD, Fleet, GatewayCredentials
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import (
     ANY_REGION,
@@ -81,6 +81,7 @@ class Client:
         max_active_fleets: highest number of living fleets of the deployment with which a new one
             may start, itself included; see docs/how-to/operate.md. None: no limit.
         value_of_time_usd_per_hour: of a job without an objective; see `MinimizeCost`.
+        gateway_credentials: what gateways on other machines get; see docs/explanation/security.md.
         stop_at: when its transfers are stopped at the latest. They fail, and a resume or a retry
             continues them. None: never.
         poll_s: longest pause between two polls of a running transfer.
@@ -100,6 +101,7 @@ class Client:
         times: FleetTimes | None = None,
         max_active_fleets: int | None = None,
         value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR,
+        gateway_credentials: GatewayCredentials = "limited",
         stop_at: StopAt | None = None,
         poll_s: float = 1.0,
         clock: Clock | None = None,
@@ -135,6 +137,7 @@ class Client:
             MinimizeCost(value_of_time_usd_per_hour=value_of_time_usd_per_hour),
             stop_at,
             self._learned_grid,
+            gateway_credentials,
         )
 
     # -- plan
@@ -461,7 +464,12 @@ class Client:
 
     def watch(self, watched: WatchedTransfer, *, on_status: OnStatus | None = None) -> Monitor:
         """Polls a submitted transfer, in any process that has the fleet secret."""
-        request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
+        request = TransferRequest(
+            watched.submitted.transfer_key,
+            watched.job,
+            self._credentials,
+            self._context.gateway_credentials,
+        )
         context = self._context.stopping_by(watched.deadline_unix_s)
         return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_gateway.common.schema import check, checked
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import CLOUD, KUBERNETES, LOCAL, SSH, GatewayPlace
+from skyplane_orchestration.model.fleet import (
+    CLOUD,
+    KUBERNETES,
+    LOCAL,
+    SSH,
+    GatewayCredentials,
+    GatewayPlace,
+)
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import VALUE_OF_TIME_USD_PER_HOUR
 from skyplane_orchestration.model.location import CLOUDS
@@ -56,6 +63,9 @@ MEANINGS: Final = {
     " each processor of the machine a gateway, 8 at most.",
     "max_active_fleets": "Highest number of living fleets of the deployment. A run that needs"
     " another one waits. Without it, there is no limit.",
+    "gateway_credentials": "What credentials gateways on other machines get: limited, sessions that"
+    " reach the places of the job only; or whole, those that this process itself uses. A run that"
+    " gets no limited ones is refused.",
     "gateway_settings": "More fields of every gateway's configuration, such as ack_deadline_s and"
     " stall_deadline_s.",
     "start_within_s": "Longest time from provision to transfer, the time in a scheduler's queue"
@@ -86,6 +96,7 @@ class ClientSettings:
     run_root: Path | None = None
     processes_per_instance: int | None = None
     max_active_fleets: int | None = None
+    gateway_credentials: GatewayCredentials = "limited"
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     start_within_s: float = _TIMES.start_within_s
     value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR
@@ -201,6 +212,7 @@ class ClientSettings:
             times=self.times,
             max_active_fleets=self.max_active_fleets,
             value_of_time_usd_per_hour=self.value_of_time_usd_per_hour,
+            gateway_credentials=self.gateway_credentials,
             stop_at=stop_at,
         )
 

@@ -14,6 +14,7 @@ from skyplane_gateway.common.errors import (
     ChecksumMismatch as ChecksumMismatch,
     ConfigurationInvalid as ConfigurationInvalid,
     CredentialsExpired as CredentialsExpired,
+    CredentialsTooWide as CredentialsTooWide,
     EmptySource as EmptySource,
     GatewayDraining as GatewayDraining,
     GatewayError as GatewayError,

@@ -36,6 +36,11 @@ def open_ec2(
     return strict_ec2(machines, {**policy, "Statement": [*policy["Statement"], *more]})
 
 
+def open_account() -> AbstractContextManager[StrictEc2]:
+    """An account of AWS whose users and roles have policies of their own (`principals`)."""
+    return strict_ec2()
+
+
 def open_gce(
     machines: MachineBooter | None = None, *, also: Iterable[str] = ()
 ) -> AbstractContextManager[StrictGce]:

@@ -90,6 +90,7 @@ def test_every_field_of_the_form_is_accepted() -> None:
     values: dict[str, Any] = {
         **{name: 7 if name in numbers else "seven" for name in CONNECTION_FIELDS},
         "provisioner": "ssh",
+        "gateway_credentials": "whole",
         "hosts": '{"local:rack": ["10.0.0.5"]}',
         "gateway_settings": '{"readers": 7}',
     }

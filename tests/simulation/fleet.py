@@ -23,6 +23,7 @@ from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.provisioner import (
@@ -351,6 +352,12 @@ class SimProvisioner(Provisioner):
         return ()
 
     has_internal_addresses = True
+
+    def runs_on_this_machine(self, plan: TransferPlan) -> bool:
+        return True
+
+    def store_identity(self, region: str) -> str:
+        return ""
 
     @property
     def provision_s(self) -> Mapping[str, float]:

@@ -64,6 +64,7 @@ class FakeControl:
         self.drains = True
         self.sealing_key: str | None = None
         self.credentials: Any = None
+        self.tried_prefix = ""
         self.listed: ListedRows | None = None
 
     def _say(self, verb: str, *more: Any) -> None:
@@ -87,6 +88,7 @@ class FakeControl:
     def attach(self, key: str, order: AttachOrder) -> None:
         self.sealing_key = order.sealing_key
         self.credentials = order.credentials
+        self.tried_prefix = order.tried_prefix
         limit = [] if order.bytes_per_s is None else [order.bytes_per_s]
         self._say("attach", order.side, order.epoch, *limit)
 

@@ -100,6 +100,28 @@ class MissingExtra(ConfigurationInvalid, ImportError):
         )
 
 
+class CredentialsTooWide(ConfigurationInvalid):
+    """Gateways would get credentials that reach more than the places of their job."""
+
+    @classmethod
+    def of(cls, places: str, why: str, needed: str) -> Self:
+        """The error that says what to change.
+
+        Args:
+            places: URLs of what the credentials should be limited to.
+            why: why there are no such credentials.
+            needed: what makes them possible; one line.
+        """
+        return cls.about(
+            "gateways get only credentials that are limited to {places}, and {why}; {needed}; or"
+            " let the gateways use an identity of their machines; or set {setting} to whole",
+            places=places,
+            why=why,
+            needed=needed,
+            setting=FieldName("gateway_credentials"),
+        )
+
+
 # ---------------------------------------------------------------- object stores
 
 

@@ -12,9 +12,11 @@ from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.local.asides import Asides
 from skyplane_gateway.stores.options import gives_checksums, uses_md5
+from skyplane_gateway.stores.reach import Reach
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
     bucket_region,
+    limited_credentials,
     open_store,
     require_kind,
     sendable_credentials,
@@ -29,6 +31,7 @@ __all__ = [
     "Credentials",
     "ListedRows",
     "ObjectStore",
+    "Reach",
     "StoreSpec",
     "ahead_s_of",
     "ambient_credentials",
@@ -37,6 +40,7 @@ __all__ = [
     "connection_string_fields",
     "escape_name",
     "gives_checksums",
+    "limited_credentials",
     "list_from",
     "head_all",
     "open_store",

@@ -5,7 +5,7 @@ Imports the SDK of the kind it is asked for, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
@@ -14,6 +14,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.reach import Reach
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import UNMETERED, RateLimits, limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -93,6 +94,24 @@ def session_credentials(kind: str, opened: Callable[[], Any]) -> Credentials | N
     """
     found: Credentials | None = _module(kind, "credentials").session_credentials(opened)
     return found
+
+
+def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credentials:
+    """Credentials for a gateway that reach these places only, which are of one kind of store.
+
+    Those of S3 that are for another service than AWS stay as they are: it has no sessions. So does
+    a signature of Azure that was given.
+
+    Raises:
+        CredentialsTooWide: there are none; the message has what to allow.
+        StoreError: the service that gives them does not accept these, or does not answer.
+        MissingExtra: the SDK is not installed.
+    """
+    kind = reaches[0].store.kind
+    if kind not in ("azure", "s3"):
+        return found
+    limited: Credentials = _module(kind, "limited_credentials").limited_credentials(found, reaches)
+    return limited
 
 
 def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:

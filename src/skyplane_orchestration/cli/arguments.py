@@ -313,6 +313,12 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
+def add_gateway_credentials(group: argparse._ActionsContainer) -> None:
+    """What gateways on other machines get, for subcommands that may send it."""
+    what = MEANINGS["gateway_credentials"]
+    add_fields(group, ClientSettings, gateway_credentials=what[0].lower() + what[1:].rstrip("."))
+
+
 def add_common(
     parser: Parser, run: RunCommand, *, has_run: bool = False, has_times: bool = False
 ) -> None:
@@ -320,6 +326,7 @@ def add_common(
     fleet = _add_deployment(parser)
     if has_run:
         parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
+        add_gateway_credentials(fleet)
     if has_times:
         what = (
             f"{what_is('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE, else"

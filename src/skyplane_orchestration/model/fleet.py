@@ -24,6 +24,10 @@ SCHEMA_VERSION: Final = 1
 #: own, or on instances. `never`: always inside.
 GatewayPlace = Literal["auto", "always", "never"]
 
+#: What gateways on other machines get: `limited`: sessions that reach the places of the job only;
+#: `whole`: the credentials that the orchestrator itself uses.
+GatewayCredentials = Literal["limited", "whole"]
+
 #: The provisioner that runs gateways as processes of this machine.
 LOCAL: Final = "local"
 #: The provisioner that runs gateways as processes of machines that it reaches over ssh.

@@ -241,6 +241,14 @@ class Provisioner(Protocol):
         """Whether instances of one cloud dial each other within its network, where it has one."""
         return True
 
+    def runs_on_this_machine(self, plan: TransferPlan) -> bool:
+        """Whether the gateways of a new fleet with this plan are processes of this machine."""
+        return False
+
+    def store_identity(self, region: str) -> str:
+        """The kind of stores that gateways of a region open with their own identity, if any."""
+        return ""
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.model.fleet import GatewayCredentials
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import MinimizeCost
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -34,6 +35,7 @@ class ClientContext:
         poll_s: longest pause between two polls of a running transfer, in seconds.
         learned_grid: where ended transfers leave the rates of their edges; None: nowhere.
         default_objective: of a job that names none.
+        gateway_credentials: those of gateways on other machines.
     """
 
     identity: RunIdentity
@@ -46,6 +48,7 @@ class ClientContext:
     default_objective: MinimizeCost
     stop_at: StopAt | None = None
     learned_grid: str | None = None
+    gateway_credentials: GatewayCredentials = "limited"
 
     def stopping_by(self, deadline_unix_s: float | None) -> ClientContext:
         """This context for a task that has a deadline: the earlier time to stop counts."""

@@ -23,7 +23,11 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
+from skyplane_orchestration.model.fleet import (
+    STORE_IDENTITY,
+    GatewayCredentials,
+    GatewayHandle,
+)
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
@@ -31,15 +35,20 @@ from skyplane_orchestration.recovery.destination_cleanup import newest_journal_e
 from skyplane_orchestration.recovery.failover_decisions import FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
-    destination_spec,
     journal_folder,
     open_location,
-    source_spec,
     transfer_spec_of,
 )
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
+from skyplane_orchestration.transfer.gateway_credentials import (
+    ENDS,
+    opens_itself,
+    place_of,
+    reaches_of,
+    sent_credentials,
+)
 from skyplane_orchestration.transfer.gateway_statuses import unended_transfers, view_of
 
 log = logging.getLogger(__name__)
@@ -62,11 +71,16 @@ class SubmittedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """A transfer as a fleet gets it; every retry has the same `transfer_key`."""
+    """A transfer as a fleet gets it; every retry has the same `transfer_key`.
+
+    Args:
+        rule: what of the credentials gateways on other machines get.
+    """
 
     transfer_key: str
     job: TransferJob
     credentials: CredentialSources
+    rule: GatewayCredentials = "limited"
 
 
 class FleetControl:
@@ -183,11 +197,11 @@ class FleetControl:
         self, request: TransferRequest, side: End, nodes: Iterable[str], epoch: int
     ) -> None:
         job = request.job
-        location = job.source if side == "source" else job.destination
-        store = source_spec(job) if side == "source" else destination_spec(job)
+        location = place_of(job, side)
+        reach = reaches_of(job, side)[0]
         nodes = tuple(nodes)
         has_identity = all(self._opens_itself(location, node) for node in nodes)
-        credentials = None if has_identity else request.credentials.resolve(location)
+        credentials = None if has_identity else self._credentials(request, side)
         total = job.bytes_per_s if side == "source" else None
         is_encrypted = self._fleet.encrypts(job.encrypt)
         sealing_key = None
@@ -197,12 +211,14 @@ class FleetControl:
         order = AttachOrder(
             epoch,
             side,
-            store,
+            reach.store,
             credentials,
             job.verify,
             # The limit is that of the whole transfer.
             bytes_per_s=None if total is None else total / len(nodes),
             sealing_key=None if sealing_key is None else sealing_key.hex(),
+            # Files have no limited credentials, and a folder of them may not be there yet.
+            tried_prefix="" if location.kind == "file" else reach.tried_prefix,
         )
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
@@ -215,9 +231,14 @@ class FleetControl:
 
     def _opens_itself(self, location: Location, node: str) -> bool:
         """Whether a gateway opens a store with the identity of its instance."""
-        identity = self._fleet.gateway(node).details.get(STORE_IDENTITY, "")
-        is_usual = not location.credential_ref and not location.endpoint_url
-        return is_usual and identity == location.kind
+        return opens_itself(location, self._fleet.gateway(node).details.get(STORE_IDENTITY, ""))
+
+    def _credentials(self, request: TransferRequest, side: End) -> Credentials | None:
+        """Fresh ones for the gateways of a side. Raises as `sent_credentials`."""
+        if self._fleet.host:
+            # The gateways run on this machine, so nothing leaves it.
+            return request.credentials.resolve(place_of(request.job, side))
+        return sent_credentials(request.job, side, request.credentials, request.rule)
 
     # -- status
 
@@ -292,15 +313,14 @@ class FleetControl:
     def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
         """Send fresh credentials to the gateways that ask for them; best effort."""
         answers, _ = self._sessions.each_that_answers(self._ends, lambda _, client: client.status())
-        job = request.job
-        for side, location in (("source", job.source), ("sink", job.destination)):
+        for side in ENDS:
             nodes = [
                 node
                 for node, document in answers.items()
                 if side in document.get("needs_credentials", {}).get(request.transfer_key, ())
             ]
             if nodes:
-                fresh = request.credentials.resolve(location)
+                fresh = self._credentials(request, side)
                 sent = 0
                 if fresh is not None:
                     sent = self._send_credentials(nodes, request.transfer_key, epoch, side, fresh)

@@ -32,6 +32,7 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
+from skyplane_orchestration.transfer.gateway_credentials import require_sendable
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -215,11 +216,14 @@ class JobRun:
 
     def on_fleet(self, fleet: Fleet, options: RunOptions | None = None) -> TransferRun:
         """The transfer of this run on a fleet, which has sent nothing yet."""
-        request = TransferRequest(self._key, self._job, self._context.credentials)
+        context = self._context
+        request = TransferRequest(
+            self._key, self._job, context.credentials, context.gateway_credentials
+        )
         return TransferRun(
             request,
             fleet,
-            self._context,
+            context,
             options or RunOptions(),
             self._listing,
             self._checked_deletes,
@@ -269,6 +273,15 @@ def provision(
 
     if not plan.needs_gateways:
         return Fleet.without_gateways(key, deployment, plan)
+    if job is not None:
+        with timed("check of the credentials for gateways"):
+            require_sendable(
+                job,
+                plan,
+                context.fleets.provisioner,
+                context.credentials,
+                context.gateway_credentials,
+            )
     try:
         fleet = with_room(ensure, on_full, context.clock, context.rng)
     except LaunchRefused as error:

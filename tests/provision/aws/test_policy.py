@@ -23,8 +23,10 @@ from tests.provision.aws.samples import (
     prepared,
 )
 
+from skyplane_gateway.stores import Credentials, Reach, StoreSpec, limited_credentials
 from skyplane_orchestration.provision.aws.checks import UNTRIED
 from skyplane_orchestration.provision.fleet.machines import Ingress
+from strict_clouds.ec2 import StrictEc2
 from strict_clouds.ec2_moto import backend_of
 from strict_clouds.iam import policy_of
 
@@ -65,7 +67,16 @@ def use_everything(harness: AwsHarness) -> None:
     cloud.terminate(launched)
     cloud.describe(FLEET.fleet_key, [REGION])
     cloud.list_resources(FLEET.deployment, [REGION])
+    limit_a_session(harness.ec2)
     assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
+
+
+def limit_a_session(ec2: StrictEc2) -> None:
+    """As for the gateways of an IAM user."""
+    user = Credentials(ec2.principals.user(aws_policy(FLEET.deployment)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_STS", ec2.url)
+        limited_credentials(user, [Reach(StoreSpec("s3", "bucket"), ("folder/",), writes=True)])
 
 
 def test_what_is_called_is_what_the_policy_allows(harness: AwsHarness, allowed: set[str]) -> None:

@@ -122,7 +122,9 @@ def error_answer(request: Request, error: AwsError) -> Answer:
         told = {"__type": error.code, "message": error.message}
         return Answer(error.status, json.dumps(told).encode(), "application/x-amz-json-1.1")
     inside = f"<Error><Code>{error.code}</Code><Message>{error.message}</Message></Error>"
-    if request.service == "ec2":
+    if request.service == "s3":
+        text = f"<Error><Code>{error.code}</Code><Message>{error.message}</Message></Error>"
+    elif request.service == "ec2":
         text = f"<Response><Errors>{inside}</Errors><RequestID>strict</RequestID></Response>"
     else:
         text = f"<ErrorResponse>{inside}<RequestId>strict</RequestId></ErrorResponse>"

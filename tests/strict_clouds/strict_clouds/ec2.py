@@ -1,7 +1,7 @@
 """A strict EC2: moto behind rules that moto lacks, with faults on demand.
 
-`with strict_ec2() as ec2:` gives an address (`ec2.url`) for clients of EC2, SSM, STS and Service
-Quotas. See `README.md` for what is strict.
+`with strict_ec2() as ec2:` gives an address (`ec2.url`) for clients of EC2, SSM, STS, S3 and
+Service Quotas. See `README.md` for what is strict.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from strict_clouds import aws_models
+from strict_clouds import aws_models, s3_access
 from strict_clouds.aws_wire import (
     Answer,
     AwsError,
@@ -49,6 +50,7 @@ from strict_clouds.ec2_moto import (
 )
 from strict_clouds.iam import Access, policy_of
 from strict_clouds.machines import Machine, MachineBooter
+from strict_clouds.principals import Principals
 from strict_clouds.schemas import Violations
 from strict_clouds.usage import Usage
 
@@ -95,6 +97,7 @@ class StrictEc2:
         calls: all requests, in order.
         accesses: what IAM was asked.
         violations: of AWS's models; some make the end of `strict_ec2` an error.
+        principals: users, roles and sessions. Keys of others may do what `policy` allows.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class StrictEc2:
         self.calls: list[Request] = []
         self.accesses: list[Access] = []
         self.violations = Violations()
+        self.principals = Principals()
         self._policy = None if policy is None else policy_of(policy)
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
@@ -219,6 +223,8 @@ class StrictEc2:
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         request = read_request(environment)
+        if request.service == "s3":
+            return self._s3(request, environment, start_response)
         with self._lock:
             try:
                 answer = self._answered(request, environment)
@@ -228,7 +234,8 @@ class StrictEc2:
 
     def _answered(self, request: Request, environment: Environment) -> Answer:
         if request.service not in _SERVICES:
-            return forwarded(_MOTO, environment, request.body)
+            told = self.principals.answer(request)
+            return told or forwarded(_MOTO, environment, request.body)
         self.calls.append(request)
         self.violations.add(request.action, aws_models.of_request(request))
         fault = self._fault(request.action)
@@ -247,7 +254,9 @@ class StrictEc2:
             return forwarded(_MOTO, environment, request.body)
 
         rule = self._rules.get(request.action)
-        answer = rule(request, forward) if rule is not None else forward()
+        answer = self.principals.answer(request)
+        if answer is None:
+            answer = rule(request, forward) if rule is not None else forward()
         if request.action in _FIREWALL_ACTIONS:
             self._instances.set_firewalls()
         self.violations.add(f"answer of {request.action}", aws_models.of_answer(request, answer))
@@ -270,9 +279,7 @@ class StrictEc2:
             self.accesses.append(access)
             if access.action in conditions.forbidden or request.region in conditions.denied_regions:
                 why = "with an explicit deny in a service control policy"
-            elif access.action in conditions.denied or (
-                self._policy is not None and not self._policy.allows(access)
-            ):
+            elif access.action in conditions.denied or not self._allows(request, access):
                 why = f"because no identity-based policy allows the {access.action} action"
             else:
                 continue
@@ -284,6 +291,36 @@ class StrictEc2:
                 " Encoded authorization failure message: c2VjcmV0",
                 403,
             )
+
+    def _allows(self, request: Request, access: Access) -> bool:
+        caller = self.principals.of(request.key_id)
+        if caller is not None:
+            return caller.allows(access)
+        return self._policy is None or self._policy.allows(access)
+
+    def _s3(
+        self, request: Request, environment: Environment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """moto's answer, where the caller is none of the account or may have it."""
+        body = {"wsgi.input": BytesIO(request.body), "CONTENT_LENGTH": str(len(request.body))}
+        try:
+            caller = self.principals.of(request.key_id)
+            if caller is None:
+                told: Iterable[bytes] = _MOTO({**environment, **body}, start_response)
+                return told
+            if not all(map(caller.allows, s3_access.accesses_of(environment))):
+                raise AwsError("AccessDenied", "Access Denied", 403)
+            answer: list[Any] = []
+            parts: list[bytes] = list(
+                _MOTO({**environment, **body}, lambda *head: answer.extend(head))
+            )
+            is_missing = answer[0].startswith("404") and s3_access.place_of(environment)[1]
+            if is_missing and not caller.allows(s3_access.may_see_missing(environment)):
+                raise AwsError("AccessDenied", "Access Denied", 403)
+        except AwsError as error:
+            return respond(error_answer(request, error), start_response)
+        start_response(*answer)
+        return parts
 
     def _describe_regions(self, request: Request, _: Forward) -> Answer:
         wanted = set(request.listed("Filter.1.Value"))

@@ -64,7 +64,11 @@ def accesses_of(request: Request) -> Iterator[Access]:
         account = "" if name.startswith(_PUBLIC_PARAMETERS) else DEFAULT_ACCOUNT_ID
         arn = f"arn:aws:ssm:{request.region}:{account}:parameter/{name.removeprefix('/')}"
         yield Access(action, arn)
-    else:
+    elif action == "sts:GetFederationToken":
+        name = request.parameters["Name"]
+        yield Access(action, f"arn:aws:sts::{DEFAULT_ACCOUNT_ID}:federated-user/{name}")
+    # A role that its own trust policy names needs no other permission to assume itself.
+    elif action != "sts:AssumeRole":
         yield Access(action)
 
 

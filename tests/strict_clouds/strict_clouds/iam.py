@@ -1,9 +1,10 @@
 """Identity policies of AWS: which request they allow.
 
 It follows the IAM JSON policy reference (docs.aws.amazon.com/IAM/latest/UserGuide,
-"reference_policies_elements_resource", "..._condition_operators" and
+"reference_policies_elements_resource", "..._condition_operators", "..._variables" and
 "..._condition-single-vs-multi-valued-context-keys", as read on 2026-11-25), for the parts that
-policies of fleets need. Everything else in a document is an error, so nothing is ignored.
+policies of fleets and of their sessions need. Everything else in a document is an error, so nothing
+is ignored.
 """
 
 from __future__ import annotations
@@ -14,15 +15,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _EQUALS: Final = "StringEquals"
+_LIKE: Final = "StringLike"
 #: Also true if the request has no value.
 _ALL_EQUAL: Final = "ForAllValues:StringEquals"
 #: Operator -> the condition keys that it may compare; those that end with `/` begin with it.
 _KEYS: Final = {
-    _EQUALS: ("aws:RequestTag/", "aws:ResourceTag/", "ec2:CreateAction", "iam:PassedToService"),
+    _EQUALS: (
+        *("aws:RequestTag/", "aws:ResourceTag/", "ec2:CreateAction", "iam:PassedToService"),
+        "s3express:SessionMode",
+    ),
+    _LIKE: ("s3:prefix", "kms:ViaService"),
     # The only one of them that may have several values in a request.
     _ALL_EQUAL: ("aws:TagKeys",),
 }
 _VERSION: Final = "2012-10-17"
+#: A variable of a policy, or one character.
+_TOKENS: Final = re.compile(r"\$\{[^}]*\}|.", re.DOTALL)
+#: Variables that stand for what they name.
+_LITERALS: Final = {"${*}": "*", "${?}": "?", "${$}": "$"}
 
 
 class PolicyInvalid(ValueError):
@@ -61,11 +71,17 @@ class Condition:
             for one in known
         ):
             raise PolicyInvalid(f"the strict fake cannot compare {self.key} by {self.operator}")
-        if any("${" in value for value in self.values):
-            raise PolicyInvalid(f"the strict fake has no policy variables: {self.values}")
+        for value in self.values:
+            if self.operator == _LIKE:
+                _expression(value, ".*", ".")
+            elif "${" in value:
+                raise PolicyInvalid(f"the strict fake has no variables in {self.operator}: {value}")
 
     def holds(self, access: Access) -> bool:
         asked = access.context.get(self.key, ())
+        if self.operator == _LIKE:
+            patterns = [_expression(value, ".*", ".") for value in self.values]
+            return any(re.fullmatch(one, text, re.DOTALL) for one in patterns for text in asked)
         is_equal = all(value in self.values for value in asked)
         return is_equal and (bool(asked) or self.operator == _ALL_EQUAL)
 
@@ -139,8 +155,24 @@ def _listed(values: str | list[str]) -> tuple[str, ...]:
 
 def _matches(pattern: str, text: str) -> bool:
     """`*` and `?` stay inside a part between colons, but for a `*` at the end of one."""
-    expression = "".join(
-        {"*": ".*" if after in ("", ":") else "[^:]*", "?": "[^:]"}.get(one, re.escape(one))
-        for one, after in zip(pattern, [*pattern[1:], ""], strict=True)
-    )
-    return re.fullmatch(expression, text) is not None
+    return re.fullmatch(_expression(pattern, "[^:]*", "[^:]"), text, re.DOTALL) is not None
+
+
+def _expression(pattern: str, many: str, one: str) -> str:
+    """The regular expression of a pattern.
+
+    Args:
+        many, one: those of `*` and `?` before a character other than a colon.
+    """
+    tokens = _TOKENS.findall(pattern)
+    found = []
+    for token, after in zip(tokens, [*tokens, ""][1:], strict=True):
+        if token == "*":
+            found.append(".*" if after in ("", ":") else many)
+        elif token == "?":
+            found.append(one)
+        elif len(token) > 1 and token not in _LITERALS:
+            raise PolicyInvalid(f"the strict fake has no variable {token}")
+        else:
+            found.append(re.escape(_LITERALS.get(token, token)))
+    return "".join(found)

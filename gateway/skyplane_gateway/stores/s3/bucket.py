@@ -32,7 +32,7 @@ from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.client import as_stored, open_client
-from skyplane_gateway.stores.s3.error_mapping import code_of, mapped, translate
+from skyplane_gateway.stores.s3.error_mapping import code_of, mapped, status_of, translate
 from skyplane_gateway.stores.s3.requests import (
     info_of_head,
     md5_of,
@@ -107,8 +107,8 @@ class S3Bucket:
         except ClientError as error:
             if code_of(error) == "400":
                 # A HEAD answer has no body, and so no error code: a listing gives the reason.
-                self.client.list_objects_v2(Bucket=self.name, MaxKeys=1)
-            raise
+                self.client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
+            raise self.refusal(error, key) from error
         for name in ("ContentLength", "LastModified"):
             if name not in answer:
                 raise BadAnswer(why=f"has no {name}")
@@ -117,13 +117,32 @@ class S3Bucket:
     def get(self, key: str, span: str, **more: Any) -> dict[str, Any]:
         """The answer to GET of a range. Raises ClientError, BotoCoreError."""
         answer: dict[str, Any]
-        answer = dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
+        try:
+            answer = dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
+        except ClientError as error:
+            raise self.refusal(error, key) from error
         metadata = answer["ResponseMetadata"]
         if metadata["HTTPStatusCode"] == 206 and "content-length" in metadata["HTTPHeaders"]:
             return answer
         answer["Body"].close()
         with as_stored():
             return dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
+
+    def refusal(self, error: ClientError, key: str) -> ClientError:
+        """The error of a request about an object; that of a missing one where it is not there.
+
+        AWS answers 403 for a missing key to a caller who may not list the whole bucket.
+        """
+        if status_of(error) != 403:
+            return error
+        try:
+            page = self.client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
+        except (ClientError, BotoCoreError):
+            return error
+        if any(row.get("Key") == key for row in page.get("Contents", ())):
+            return error
+        answer: Any = {**error.response, "Error": {"Code": "NoSuchKey"}}
+        return ClientError(answer, error.operation_name)
 
     def needs_check(self, precondition: Precondition) -> bool:
         """Whether a HEAD has to check a precondition, since the service cannot."""
@@ -152,6 +171,32 @@ class S3Bucket:
         require_version(head, head["ContentLength"], precondition.if_match, what)
         return UNCONDITIONAL
 
+    def write_failure(
+        self, error: ClientError | BotoCoreError, key: str, what: str, precondition: Precondition
+    ) -> SkyplaneError:
+        """This project's error for a write that failed."""
+        if precondition.if_match is not None and isinstance(error, ClientError):
+            error = self.refusal(error, key)
+        # If-Match on an object that is gone is answered 404, not 412.
+        if (
+            precondition.if_match is not None
+            and isinstance(error, ClientError)
+            and code_of(error) == "NoSuchKey"
+        ):
+            return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
+        if (
+            precondition != UNCONDITIONAL
+            and isinstance(error, ClientError)
+            and code_of(error) == "NotImplemented"
+        ):
+            return StoreError(
+                f"{what}: the service has no conditional writes; with the "
+                "destination's option preconditions=checked each write looks at the object before, "
+                "which does not see writers at the same moment",
+                is_permanent=True,
+            )
+        return translate(error, what)
+
 
 def require_version(
     answer: Mapping[str, Any], size_bytes: int, if_match: str | None, what: str
@@ -162,28 +207,3 @@ def require_version(
         modified = answer.get("LastModified")
         found = None if modified is None else time_pin(modified.timestamp(), size_bytes)
     require_etag(found, if_match, what)
-
-
-def write_failure(
-    error: ClientError | BotoCoreError, what: str, precondition: Precondition
-) -> SkyplaneError:
-    """This project's error for a write that failed."""
-    # If-Match on an object that is gone is answered 404, not 412.
-    if (
-        precondition.if_match is not None
-        and isinstance(error, ClientError)
-        and code_of(error) == "NoSuchKey"
-    ):
-        return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
-    if (
-        precondition != UNCONDITIONAL
-        and isinstance(error, ClientError)
-        and code_of(error) == "NotImplemented"
-    ):
-        return StoreError(
-            f"{what}: the service has no conditional writes; with the "
-            "destination's option preconditions=checked each write looks at the object before, "
-            "which does not see writers at the same moment",
-            is_permanent=True,
-        )
-    return translate(error, what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -85,11 +85,11 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
             raise ConfigurationInvalid(
                 f"the arguments for assuming the role {role} are not those of AWS STS: {error}"
             ) from error
-        return _credentials_of(found)
+        return credentials_of(found)
 
 
-def _credentials_of(found: CredentialsTypeDef) -> Credentials:
-    """Raises BadAnswer."""
+def credentials_of(found: CredentialsTypeDef) -> Credentials:
+    """Those of an answer of STS. Raises BadAnswer."""
     with answered_credentials():
         values = {
             "access_key_id": found["AccessKeyId"],
@@ -115,7 +115,7 @@ def session_credentials(open_session: Callable[[], _Session]) -> Credentials | N
 def _assumed(values: Mapping[str, str], role: str) -> CredentialsTypeDef:
     arguments = {"RoleArn": role, **json.loads(values.get("role_arguments", "{}"))}
     token_file = values.get("web_identity_token_file")
-    sts = _sts(values, is_signed=not token_file)
+    sts: STSClient = open_service("sts", values, is_signed=not token_file)
     try:
         if token_file:
             arguments["WebIdentityToken"] = _token(token_file)
@@ -126,22 +126,25 @@ def _assumed(values: Mapping[str, str], role: str) -> CredentialsTypeDef:
         sts.close()
 
 
-def _sts(values: Mapping[str, str], *, is_signed: bool) -> STSClient:
+def open_service(service: str, values: Mapping[str, str], *, is_signed: bool) -> Any:
+    """A client of STS or IAM for keys, a `profile` or the process's own credentials."""
     session = new_session(values.get("profile") or None)
     if values.get("access_key_id"):
         session.set_credentials(
             values["access_key_id"], values["secret_access_key"], values.get("session_token")
         )
+    # Sessions of the global endpoint are not valid in all regions.
+    session.set_config_variable("sts_regional_endpoints", "regional")
     region = values.get("region") or session.get_config_variable("region") or _DEFAULT_REGION
     made = session.create_client(
-        "sts",
+        service,
         region_name=region,
         endpoint_url=values.get("sts_endpoint_url") or None,
         config=None if is_signed else Config(signature_version=UNSIGNED),
     )
     if is_signed:
         refresh_before_calls(made, session)
-    return cast("STSClient", made)
+    return made
 
 
 def _token(path: str) -> str:

@@ -50,7 +50,7 @@ from skyplane_gateway.stores.response_validation import (
 )
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import S3Reader, SentBody
-from skyplane_gateway.stores.s3.bucket import S3Bucket, require_version, write_failure
+from skyplane_gateway.stores.s3.bucket import S3Bucket, require_version
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.requests import (
     answered_at,
@@ -178,7 +178,7 @@ class S3Store:
                 Bucket=self.spec.bucket, Key=key, Body=_sent(data), **arguments
             )
         except (ClientError, BotoCoreError) as error:
-            raise write_failure(error, what, sent) from error
+            raise bucket.write_failure(error, key, what, sent) from error
         if not answer.get("ETag"):
             return self._read_back(key, data, what)
         return ObjectInfo(
@@ -267,7 +267,7 @@ class S3Store:
                 **arguments,
             )
         except (ClientError, BotoCoreError) as error:
-            raise write_failure(error, what, precondition) from error
+            raise bucket.write_failure(error, key, what, precondition) from error
         return self._confirmed(key, answer, size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:

@@ -39,6 +39,7 @@ def add(commands: Subparsers) -> None:
     arguments.add_manifest(parser)
     arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
     planner_options.add_learned_grid(parser)
+    arguments.add_gateway_credentials(parser)
     arguments.add_common(parser, run, has_times=True)
 
 

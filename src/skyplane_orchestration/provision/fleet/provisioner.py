@@ -146,6 +146,9 @@ class InstanceProvisioner(Provisioner):
     def provision_s(self) -> Mapping[str, float]:
         return self._context.options.provision_s
 
+    def store_identity(self, region: str) -> str:
+        return self._context.clouds.of(region).store_identity(region)
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         odd = odd_ranges(self._context.options.control_cidrs)
         return (*odd, *self._context.clouds.check(deployment))

@@ -221,6 +221,12 @@ class SmallJobsProvisioner(Provisioner):
     def provision_s(self) -> Mapping[str, float]:
         return self._outside.provision_s
 
+    def runs_on_this_machine(self, plan: TransferPlan) -> bool:
+        return self.keeps_inside(plan) or self._outside.runs_on_this_machine(plan)
+
+    def store_identity(self, region: str) -> str:
+        return self._outside.store_identity(region)
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return self._outside.check(deployment)
 

@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
@@ -185,6 +186,9 @@ class LocalProvisioner(Provisioner):
             except FleetLost:
                 continue  # Another process has torn it down.
         return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
+
+    def runs_on_this_machine(self, plan: TransferPlan) -> bool:
+        return True
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root)

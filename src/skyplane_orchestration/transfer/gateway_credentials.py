@@ -1,0 +1,83 @@
+"""The credentials that gateways on other machines get: no wider than the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from skyplane_gateway.common.kept_properties import KEEP
+from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.config import End
+from skyplane_gateway.selection.key_mapping import folder_of, map_key
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
+from skyplane_gateway.stores import Reach, limited_credentials
+from skyplane_orchestration.model.fleet import GatewayCredentials
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.provision.provisioner import Provisioner
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.open import destination_spec, journal_folder, source_spec
+from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
+
+ENDS: Final[tuple[End, ...]] = ("source", "sink")
+
+
+def place_of(job: TransferJob, side: End) -> Location:
+    """Where the gateways of a side read or write."""
+    return job.source if side == "source" else job.destination
+
+
+def opens_itself(location: Location, identity: str) -> bool:
+    """Whether a gateway whose machine has an identity for a kind of stores opens this one."""
+    is_usual = not location.credential_ref and not location.endpoint_url
+    return is_usual and identity == location.kind
+
+
+def reaches_of(job: TransferJob, side: End) -> tuple[Reach, ...]:
+    """What a side of the job needs of the stores; that of the side itself comes first."""
+    source, key = source_spec(job), job.source.key
+    keeps_tags = source.option("tags") == KEEP
+    read = Reach(source, keys=(key,), keeps_tags=keeps_tags)
+    if job.recursive:
+        read = Reach(source, (folder_of(key),), keeps_tags=keeps_tags)
+    if side == "source":
+        return (read,)
+    folder = journal_folder(job)
+    written = Reach(destination_spec(job), (folder,), writes=True, keeps_tags=keeps_tags)
+    if not job.recursive and job.on_illegal_key != "escape":
+        copy = map_key(key, key, job.destination.key, recursive=False)
+        written = replace(written, folders=(folder + JOURNAL_FOLDER,), keys=(copy,))
+    # A store that copies by itself reads the source with the credentials of the destination.
+    return (written,) if why_not_server_side(job) else (written, read)
+
+
+def sent_credentials(
+    job: TransferJob, side: End, sources: CredentialSources, rule: GatewayCredentials
+) -> Credentials | None:
+    """The credentials for the gateways of a side that run on another machine; None for none.
+
+    Raises CredentialsTooWide, or as `CredentialSources.resolve`.
+    """
+    found = sources.resolve(place_of(job, side))
+    if found is None or rule == "whole":
+        return found
+    return limited_credentials(found, reaches_of(job, side))
+
+
+def require_sendable(
+    job: TransferJob,
+    plan: TransferPlan,
+    provisioner: Provisioner,
+    sources: CredentialSources,
+    rule: GatewayCredentials,
+) -> None:
+    """Get the credentials that gateways of a plan will need, before any of them starts.
+
+    Raises as `sent_credentials`.
+    """
+    if provisioner.runs_on_this_machine(plan):
+        return
+    for side, region in zip(ENDS, (plan.src, plan.dst), strict=True):
+        if not opens_itself(place_of(job, side), provisioner.store_identity(region)):
+            sent_credentials(job, side, sources, rule)

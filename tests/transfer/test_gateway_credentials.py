@@ -1,0 +1,142 @@
+"""What credentials gateways get, and that a run without limited ones is refused early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.transfer.samples import JOB, KEY, PLAN
+from tests.transfer.test_fleet_control import FakeSessions, control_of
+
+from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.stores import Reach
+from skyplane_orchestration.errors import CredentialsTooWide
+from skyplane_orchestration.model.fleet import GatewayCredentials
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.recovery.failover_decisions import Submit, Tenure
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.transfer import gateway_credentials
+from skyplane_orchestration.transfer.fleet_control import TransferRequest
+from skyplane_orchestration.transfer.gateway_credentials import (
+    ENDS,
+    reaches_of,
+    require_sendable,
+)
+
+WHOLE = Credentials({"access_key_id": "whole"})
+SOURCES = CredentialSources({"test": lambda *_: WHOLE})
+
+
+def job_of(source: str = "s3://src/p/", target: str = "s3://dst/q/", **more: Any) -> TransferJob:
+    common: Any = {"credential_ref": "test:x", "region": "aws:us-east-1"}
+    ends = Location(source, **common), Location(target, **common)
+    return TransferJob(*ends, **{"server_side_copy": "never", **more})
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Reach, ...]]:
+    """Each call for limited credentials, which are `limited` and a number."""
+    calls: list[tuple[Reach, ...]] = []
+
+    def limited(found: Credentials, reaches: Sequence[Reach]) -> Credentials:
+        assert found is WHOLE
+        calls.append(tuple(reaches))
+        return Credentials({"access_key_id": f"limited {len(calls)}"})
+
+    monkeypatch.setattr(gateway_credentials, "limited_credentials", limited)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("job", "source", "sink"),
+    [
+        (
+            job_of(recursive=True),
+            (("p/",), ()),
+            (("q/",), ()),
+        ),
+        (
+            job_of("s3://src/p", "s3://dst", recursive=True),
+            (("p/",), ()),
+            (("",), ()),
+        ),
+        (
+            job_of("s3://src/p/x", "s3://dst/q/y", recursive=False),
+            ((), ("p/x",)),
+            (("q/.skyplane/jobs/",), ("q/y",)),
+        ),
+        (
+            job_of("s3://src/p/x", "s3://dst/q/", recursive=False),
+            ((), ("p/x",)),
+            (("q/.skyplane/jobs/",), ("q/x",)),
+        ),
+        # The key may be another one.
+        (
+            job_of("s3://src/p/x", "s3://dst/q/", recursive=False, on_illegal_key="escape"),
+            ((), ("p/x",)),
+            (("q/",), ()),
+        ),
+    ],
+)
+def test_sources_read_their_place_and_sinks_write_theirs_with_the_journals(
+    job: TransferJob, source: Any, sink: Any
+) -> None:
+    (read,), (written,) = (reaches_of(job, side) for side in ENDS)
+    assert (read.folders, read.keys, read.writes) == (*source, False)
+    assert (written.folders, written.keys, written.writes) == (*sink, True)
+
+
+def test_a_store_that_copies_by_itself_reads_the_source_as_the_sink() -> None:
+    job = job_of(recursive=True, server_side_copy="auto")
+    assert reaches_of(job, "sink")[1:] == reaches_of(job, "source")
+
+
+@pytest.mark.parametrize(
+    ("host", "rule", "source", "sink"),
+    [
+        ("", "limited", "limited 1", "limited 2"),
+        ("", "whole", "whole", "whole"),
+        # Nothing leaves this machine.
+        ("this machine", "limited", "whole", "whole"),
+    ],
+)
+def test_gateways_on_other_machines_get_limited_credentials(
+    host: str, rule: GatewayCredentials, source: str, sink: str, asked: list[tuple[Reach, ...]]
+) -> None:
+    sessions = FakeSessions("ab")
+    sessions.fleet = replace(sessions.fleet, host=host)
+    request = TransferRequest(KEY, job_of(recursive=True), SOURCES, rule)
+    order = Submit(Tenure("a", 1), ("a",), ("b",))
+    control_of(sessions).take_over(request, order)
+    got = [dict(sessions.gateways[node].credentials) for node in "ab"]
+    assert got == [{"access_key_id": source}, {"access_key_id": sink}]
+    assert [sessions.gateways[node].tried_prefix for node in "ab"] == ["p/", "q/"]
+    # Renewed ones are limited too.
+    sessions.gateways["b"].needs_credentials = {KEY: ["sink"]}
+    control_of(sessions).renew_credentials(request, 1)
+    fresh = "limited 3" if sink == "limited 2" else sink
+    assert ("b", "renew credentials", "sink", 1, {"access_key_id": fresh}) in sessions.calls
+
+
+def elsewhere(identity: str = "") -> Any:
+    """A provisioner of other machines, whose gateways open stores of one kind themselves."""
+    return SimpleNamespace(runs_on_this_machine=lambda _: False, store_identity=lambda _: identity)
+
+
+def test_a_run_without_limited_credentials_is_refused_before_a_gateway_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> Credentials:
+        raise CredentialsTooWide.of("s3://src/p/", "no", "add a line")
+
+    monkeypatch.setattr(gateway_credentials, "limited_credentials", refuse)
+    job = job_of(recursive=True)
+    with pytest.raises(CredentialsTooWide, match="add a line"):
+        require_sendable(job, PLAN, elsewhere(), SOURCES, "limited")
+    require_sendable(job, PLAN, elsewhere(), SOURCES, "whole")
+    usual = replace(JOB, source=Location("s3://src/p/"), destination=Location("s3://dst/q/"))
+    require_sendable(usual, PLAN, elsewhere("s3"), SOURCES, "limited")
