@@ -31,6 +31,7 @@ from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THRO
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Topology
+from skyplane_gateway.enrolment.client import at_port
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -45,7 +46,6 @@ from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
-from skyplane_orchestration.provision.ssh.machines import SshMachines
 from skyplane_orchestration.security.authority import Authority
 
 if TYPE_CHECKING:
@@ -256,9 +256,6 @@ def _cannot(situation: str) -> AssertionError:
 class SshStandIns:
     """See `EnrolsStandIns`: `fake_supervisor.py` on hosts, which is enrolled in the clear."""
 
-    def __init__(self, machines: SshMachines) -> None:
-        self._machines = machines
-
     def enrol(
         self,
         instance: Instance,
@@ -270,7 +267,7 @@ class SshStandIns:
         if not instance.key_id:
             pin(key_id)
         try:
-            with self._machines.stream_of(instance)(10.0) as stream:
+            with at_port(instance.address, instance.data(0)[1])(10.0) as stream:
                 configs = {node: config.to_dict() for node, config in gateways.items()}
                 stream.sendall(json.dumps(configs).encode() + b"\n")
                 if not stream.recv(1):
@@ -336,7 +333,7 @@ class SshHarness(LocalHarness):
             chosen,
             connect=connect,
             clock=clock,
-            boot_of=lambda machines, _: StandInBoot(SshStandIns(machines)),
+            boot=StandInBoot(SshStandIns()),
         )
 
     def kill(self, gateway: GatewayHandle) -> None:

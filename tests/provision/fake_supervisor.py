@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import socket
 import sys
@@ -24,15 +23,12 @@ def main() -> None:
         parser.add_argument(f"--{fault}", action="append", default=[])
     parser.add_argument("command", choices=["enrol"])
     parser.add_argument("--address", required=True)
+    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--directory", required=True)
     options = parser.parse_args()
     assert "token_hex" in json.loads(sys.stdin.readline())
-    os.chdir(options.directory)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("enrol.sock")
-    listener.listen()
-    stream, _ = listener.accept()
-    listener.close()
+    with socket.create_server((options.address, options.port)) as listener:
+        stream, _ = listener.accept()
     configs = json.loads(stream.makefile().readline())
     for node, config in configs.items():
         if node in options.crash:

@@ -34,8 +34,6 @@ _END_TIMEOUT_S: Final = 35.0
 
 _READ_BYTES: Final = 1 << 16
 
-#: The socket of an instance whose orchestrator comes by ssh, in the instance's directory.
-SOCKET_NAME: Final = "enrol.sock"
 #: Begins the name of the directory with the gateways' files.
 ROOT_PREFIX: Final = "skyplane-"
 
@@ -52,12 +50,8 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         " Reads the enrolment document from standard input, or from a file.",
     )
     parser.add_argument("--address", required=True, help="address of this machine to listen on")
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        help="private directory for files of gateways; the orchestrator is awaited at a socket of"
-        f" it, {SOCKET_NAME}, in place of a port",
-    )
+    parser.add_argument("--port", type=int, help="to listen on, in place of the document's")
+    parser.add_argument("--directory", type=Path, help="private directory for files of gateways")
     parser.add_argument("--document", type=Path, help="file with the enrolment document")
     options = parser.parse_args(arguments)
     console = InstanceConsole(stdout)
@@ -67,11 +61,10 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         stream=console,
     )
     root = Path(tempfile.mkdtemp(prefix=ROOT_PREFIX, dir=options.directory))  # With mode 0700.
-    has_socket = bool(options.directory)
     try:
         if options.document:
             stdin = io.BytesIO(options.document.read_bytes())
-        return asyncio.run(_supervise(stdin, options.address, root, console, has_socket=has_socket))
+        return asyncio.run(_supervise(stdin, options.address, options.port, root, console))
     except (SkyplaneError, OSError) as error:
         console.write(f"skyplane-gateway: {error}")
         return 2
@@ -88,28 +81,17 @@ def _read_document(stdin: BinaryIO) -> EnrolmentDocument:
 
 
 async def _supervise(
-    stdin: BinaryIO, address: str, root: Path, console: InstanceConsole, *, has_socket: bool
+    stdin: BinaryIO, address: str, port: int | None, root: Path, console: InstanceConsole
 ) -> int:
     stop = asyncio.Event()
     # Nothing else runs yet. The document, with its token, is gone once this call has returned.
     document = _read_document(stdin)
-    listener = _socket_in(root.parent) if has_socket else bound(address, document.port)
+    listener = bound(address, document.port if port is None else port)
     configs = await _enrolled(document, address, root, stop, listener)
     if stop.is_set():
         log.info("ending: asked to end before the enrolment")
         return 0
     return await _Gateways(configs, console).run(stop) if configs else 1
-
-
-def _socket_in(directory: Path) -> socket.socket:
-    """A socket that listens in a directory, for this user only. Raises OSError."""
-    # The path of a socket has 107 bytes at most, and its name alone is short.
-    os.chdir(directory)
-    Path(SOCKET_NAME).unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(SOCKET_NAME)
-    listener.listen()
-    return listener
 
 
 async def _enrolled(
@@ -133,10 +115,8 @@ async def _enrolled(
         configs.update(write_gateways(delivery, document, identity, root=root, address=address))
 
     server = EnrolmentServer(document, identity, context, listener, accept)
-    where = (
-        f"{address} port {name[1]}" if isinstance(name := listener.getsockname(), tuple) else name
-    )
-    log.info("%s waits for its orchestrator, on %s", document.instance, where)
+    port = listener.getsockname()[1]
+    log.info("%s waits for its orchestrator, on %s port %d", document.instance, address, port)
     try:
         await _first_of(server.wait_delivered(), stop.wait(), timeout_s=document.start_within_s)
     finally:

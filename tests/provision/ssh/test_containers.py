@@ -68,7 +68,8 @@ def test_a_container_is_confined_and_shows_no_secret(boxes: ContainerHarness, bo
         *("--env", f"HOME={directory}"),
         # Names without values, and for ends only.
         *(word for name in sorted(PROXIES) for word in ("--env", name)),
-        *(IMAGE, "enrol", "--address", ADDRESSES[0], "--directory", directory),
+        *(IMAGE, "enrol", "--address", ADDRESSES[0], "--port", str(fleet.gateway(node).data[1])),
+        *("--directory", directory),
     ]
     (relay,) = [call for call in box.calls("run") if f"skyplane:instance={B}/0" in call]
     assert not [word for word in relay if "proxy" in word and word != "--http-proxy=false"]

@@ -1,7 +1,7 @@
 """The boot script of an instance on a host: brings what the gateways need, and runs them.
 
 It needs no root. It ends with the gateways, and leaves its log and its tags. The host fills in
-`@DIRECTORY@`, the instance's, and `@ROOT@`, the one for all fleets.
+`@DIRECTORY@`, the instance's, `@ROOT@`, the one for all fleets, and `@PORT@`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ done
 # `printf` is part of the shell, so the document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
     env PYTHONPATH="$directory/gateway.zip${own:+:$own}" PYTHONUNBUFFERED=1 \
-        "$python" -m skyplane_gateway enrol --address @ADDRESS@ --directory "$directory"
+        "$python" -m skyplane_gateway enrol --address @ADDRESS@ --port @PORT@ \
+        --directory "$directory"
 """
 
 _CONTAINER: Final = r"""
@@ -181,7 +182,7 @@ _START_CONTAINER: Final = r"""
 printf '%s\n' @DOCUMENT@ |
     "$engine" run --interactive "$@" @LABELS@ --label "skyplane:directory=$directory" \
         --mount "$mount" --env "HOME=$directory" @PROXIES@ \
-        "$image" enrol --address @ADDRESS@ --directory "$directory"
+        "$image" enrol --address @ADDRESS@ --port @PORT@ --directory "$directory"
 """
 
 _TRY_CONTAINER: Final = r"""

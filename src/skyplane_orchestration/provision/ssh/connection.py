@@ -27,9 +27,8 @@ from skyplane_orchestration.provision.ssh.hosts import SshHost
 
 _KEEPALIVE_S: Final = 30
 _MOST_SESSIONS: Final = 6
-#: Pythons that wait for the next request. More of them would take the sessions of streams.
+#: Pythons that wait for the next request.
 _MOST_IDLE: Final = 2
-_READ_BYTES: Final = 1 << 16
 #: What `host_script` begins its answers with.
 _ANSWER: Final = "skyplane "
 _MOST_LAST_WORDS: Final = 500
@@ -115,22 +114,6 @@ class HostSession:
                 self._idle.append(channel)
         return self._value(answer)
 
-    def stream(self, path: str) -> socket.socket:
-        """A stream to the supervisor that waits in a directory.
-
-        Raises ConnectionRefusedError if none waits.
-        """
-        channel = self._begun("relay", b"", {"path": path})
-        try:
-            self._value(self._answer(channel))
-        except OSError as error:
-            channel.close()
-            raise ConnectionRefusedError(error.errno, f"nobody waits in {path}") from error
-        own, other = socket.socketpair()
-        for pump in (_to_channel, _from_channel):
-            threading.Thread(target=pump, args=(other, channel), daemon=True).start()
-        return own
-
     def _begun(self, verb: str, archive: bytes, request: dict[str, Any]) -> paramiko.Channel:
         """A Python of the host that has got a request: an idle one, or one that starts."""
         try:
@@ -163,8 +146,7 @@ class HostSession:
         return channel
 
     def _answer(self, channel: paramiko.Channel) -> dict[str, Any]:
-        # Without a buffer: after the answer to `relay` come the bytes of the supervisor.
-        answers = channel.makefile("r", 0)
+        answers = channel.makefile("r")
         try:
             line = answers.readline()
             # A login may print something before.
@@ -276,21 +258,3 @@ class HostSession:
             f"host {self._host.name} cannot be reached over ssh: {reason or 'it hung up'};"
             f" check that sshd answers on {self._host.address} port {self._host.port}"
         )
-
-
-def _to_channel(other: socket.socket, channel: paramiko.Channel) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := other.recv(_READ_BYTES):
-            channel.sendall(chunk)
-    channel.shutdown_write()
-
-
-def _from_channel(other: socket.socket, channel: paramiko.Channel) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := channel.recv(_READ_BYTES):
-            other.sendall(chunk)
-    # `close` alone does not wake the other pump, which waits in `recv`.
-    with contextlib.suppress(OSError):
-        other.shutdown(socket.SHUT_RDWR)
-    channel.close()
-    other.close()

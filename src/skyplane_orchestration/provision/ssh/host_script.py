@@ -25,7 +25,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,8 +39,6 @@ _IMAGE: Final = "image"
 _ARCHIVE: Final = "gateway.zip"
 #: Folder of the directories of trials, beside those of fleets.
 _TRIALS: Final = "trials"
-_SOCKET: Final = "enrol.sock"
-_READ_BYTES: Final = 1 << 16
 #: Engine -> how `ps` shows the label; Podman before 4.4 has no `.Label`, and Docker no map.
 _ENGINES: Final = {
     "podman": '{{index .Labels "skyplane:directory"}}',
@@ -291,7 +288,7 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
             "launched": time.time(),
             "image": request["image"],
         }
-        _write_boot(directory, request, archive)
+        _write_boot(directory, request, archive, ports[len(ports) // 2])
         _write(directory / _TAGS, json.dumps(document).encode())
         with (directory / _LOG).open("wb") as log:
             _boot(directory, log)
@@ -309,10 +306,11 @@ def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
     )
 
 
-def _write_boot(directory: Path, request: Request, archive: bytes) -> None:
+def _write_boot(directory: Path, request: Request, archive: bytes, port: int = 0) -> None:
+    """The port is that of the enrolment, and later the first one for data."""
     if archive:
         _write(directory / _ARCHIVE, archive)
-    script = request["script"].replace("@DIRECTORY@", str(directory))
+    script = request["script"].replace("@DIRECTORY@", str(directory)).replace("@PORT@", str(port))
     _write(directory / _BOOT, script.replace("@ROOT@", str(_root(request))).encode())
 
 
@@ -447,24 +445,6 @@ def tail(request: Request, _: BinaryIO) -> Any:
         return ""
 
 
-def relay(request: Request, stdin: BinaryIO) -> Any:
-    """Connect this session with the supervisor that waits in an instance's directory."""
-    os.chdir(request["path"])
-    peer = socket.socket(socket.AF_UNIX)
-    peer.connect(_SOCKET)
-    _answer({"value": None})
-
-    def receive() -> None:
-        while chunk := os.read(stdin.fileno(), _READ_BYTES):
-            peer.sendall(chunk)
-        peer.shutdown(socket.SHUT_WR)
-
-    threading.Thread(target=receive, daemon=True).start()
-    while chunk := peer.recv(_READ_BYTES):
-        os.write(1, chunk)
-    os._exit(0)
-
-
 def _answer(document: Request) -> None:
     os.write(1, b"skyplane " + json.dumps(document).encode() + b"\n")
 
@@ -474,7 +454,7 @@ def main() -> None:
     os.umask(0o077)
     while line := _request_line():
         request = json.loads(line)
-        verbs = (describe, launch, pin, terminate, remove, trial, tail, relay)
+        verbs = (describe, launch, pin, terminate, remove, trial, tail)
         verb = next(verb for verb in verbs if verb.__name__ == request["verb"])
         try:
             answer = {"value": verb(request, open(0, "rb", closefd=False))}  # noqa: SIM115

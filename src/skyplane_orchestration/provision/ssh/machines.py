@@ -6,7 +6,7 @@ import errno
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -270,11 +270,6 @@ class SshMachines(Machines):
     def require(self, hosts: Sequence[SshHost]) -> None:
         """Raise the error of the first host that cannot be used."""
         in_parallel([partial(self._facts, host) for host in hosts])
-
-    def stream_of(self, instance: Instance) -> Callable[[float], Any]:
-        """Connects with the supervisor of an instance; see `OpenStream`."""
-        host, path = self._place(instance)
-        return lambda _: self._sessions.of(host).stream(path)
 
     # -- requests
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.enrolment.client import OpenStream, at_port
 from skyplane_orchestration.errors import GatewayUnreachable, ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.model.fleet import SSH, Fleet
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
@@ -16,6 +17,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.provisioner import (
     DEFAULT_TAIL_BYTES,
@@ -35,9 +37,12 @@ _PROVISION_S: Final = 10.0
 _VISIBLE_WITHIN_S: Final = 5.0
 
 
-def _boot(machines: SshMachines, clock: Clock) -> Boot:
-    """Enrols over a session of ssh; `SshMachines.launch` writes the script of a host."""
-    return Boot(lambda document, _: document.to_json(), machines.stream_of, clock)
+def _before_data(instance: Instance) -> OpenStream:
+    """An instance is enrolled at a port of its first gateway, which does not run yet.
+
+    It is that for data. Nobody calls it before its time, as the control port.
+    """
+    return at_port(instance.address, instance.data(0)[1])
 
 
 class SshProvisioner(InstanceProvisioner):
@@ -49,13 +54,14 @@ class SshProvisioner(InstanceProvisioner):
         *,
         connect: SessionFactory = ControlClient,
         clock: Clock = SYSTEM_CLOCK,
-        boot_of: Callable[[SshMachines, Clock], Boot] = _boot,
+        boot: Boot | None = None,
     ) -> None:
         self.options = options
         self._machines = SshMachines(options, HostSessions(options.connect_timeout_s), clock)
         context = FleetContext(
             Clouds([self._machines], clock),
-            boot_of(self._machines, clock),
+            # `SshMachines.launch` writes the script of a host.
+            boot or Boot(lambda document, _: document.to_json(), _before_data, clock),
             options.of_instances(),
             clock,
             connect,
