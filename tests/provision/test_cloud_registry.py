@@ -37,7 +37,11 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"image": "skyplane-gateway:latest"}, "not pinned by a digest"),
-        ({"control_cidrs": []}, "control_cidrs is missing"),
+        ({"control_cidrs": []}, "control_cidrs is empty: leave it out, or name the addresses"),
+        (
+            {"control_cidrs": "auto", "aws": {"public_address": False}},
+            "aws has public_address: false, so control_cidrs must name the private ranges",
+        ),
         ({"control_cidrs": ["here"]}, "control_cidrs: 'here' is no range of addresses; write"),
         (
             {"control_cidrs": ["10.0.0.1/8"]},
@@ -81,7 +85,13 @@ def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
 )
 def test_control_cidrs_that_overlap_are_joined(given: list[str], expected: list[str]) -> None:
     options = parse_clouds(GOOD | {"control_cidrs": given}).options
-    assert list(options.control_cidrs) == expected
+    assert options.control_cidrs == tuple(expected)
+
+
+@pytest.mark.parametrize("given", [{}, {"control_cidrs": "auto"}])
+def test_workers_learn_their_addresses_by_default(given: dict[str, Any]) -> None:
+    settings = parse_clouds({"image": IMAGE, "aws": None} | given)
+    assert settings.options.control_cidrs is None
 
 
 def test_a_number_as_a_field_of_a_section_is_named() -> None:

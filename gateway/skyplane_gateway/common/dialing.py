@@ -45,6 +45,11 @@ def dial(host: str, port: int, timeout_s: float) -> socket.socket:
     proxy = proxy_for(host)
     if proxy is None:
         return directly(host, port, timeout_s)
+    return through(proxy, host, port, timeout_s)
+
+
+def through(proxy: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connection through a proxy; see `dial`."""
     deadline_s = time.monotonic() + timeout_s
     shown = without_credentials(proxy)
     try:

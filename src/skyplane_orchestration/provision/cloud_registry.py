@@ -64,6 +64,9 @@ _AMBIENT: Final = {
     "gcp": ("project", "GOOGLE_CLOUD_PROJECT"),
 }
 
+#: Of `control_cidrs`, in place of ranges.
+_AUTO: Final = "auto"
+
 _BOOT: Final = frozenset(field.name for field in fields(BootSettings))
 _OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))
 
@@ -220,12 +223,18 @@ def _settings(document: object, source: str) -> CloudsSettings:
     if KUBERNETES in clouds and document.get("image"):
         clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
     options = {name: value for name, value in document.items() if name in _OPTIONS}
-    if set(clouds) == {KUBERNETES}:
-        options.setdefault("control_cidrs", ())
-    elif not options.get("control_cidrs"):
+    if options.get("control_cidrs") == _AUTO:
+        del options["control_cidrs"]
+    private = [name for name, section in clouds.items() if section.get("public_address") is False]
+    if private and "control_cidrs" not in options:
         raise ConfigurationInvalid(
-            "control_cidrs is missing: name the addresses from which your workers reach the"
-            " gateways, as 203.0.113.7/32"
+            f"{private[0]} has public_address: false, so control_cidrs must name the private ranges"
+            " of your workers, as 10.0.0.0/16"
+        )
+    if not options.get("control_cidrs", _AUTO):
+        raise ConfigurationInvalid(
+            "control_cidrs is empty: leave it out, or name the addresses from which your workers"
+            " reach the gateways, as 203.0.113.7/32"
         )
     boot = {name: value for name, value in document.items() if name in _BOOT}
     return CloudsSettings(

@@ -61,9 +61,6 @@ def test_a_priority_that_another_rule_has_is_left_to_it(
     cloud.admit(FLEET, REGION, [own])
     assert harness.firewall(REGION) == {WORKERS, own}
     assert len(tried) == 1
-    harness.arm.fail("securityRules.put", 400, "SecurityRuleConflict", times=100)
-    with pytest.raises(CloudUnavailable, match="others keep changing"):
-        cloud.admit(FLEET, REGION, [PEER])
 
 
 def test_a_firewall_that_is_gone_says_so(harness: AzureHarness) -> None:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 #: Of a fleet's own network. Nothing else is ever in it, so all have the same.
 _NETWORK_CIDR: Final = "10.77.0.0/16"
 _SUBNET_CIDR: Final = "10.77.0.0/18"
-_PRIORITIES: Final = range(100, 4000)
-_DENY_PRIORITIES: Final = range(4000, 4097)
+_PRIORITIES: Final = {"Allow": range(100, 4000), "Deny": range(4000, 4097)}
 _ATTEMPTS: Final = 20
 _PRIORITY_TAKEN: Final = "SecurityRuleConflict"
 _CLOSED: Final = "deny-everything-else"
@@ -100,7 +99,7 @@ class FleetNetworks:
                 f"the setting subnets of azure has none for {region}; without public_address, each"
                 " region needs a subnet that the workers and the other regions can reach"
             )
-        closed = {"name": _CLOSED, "properties": {**_DENY, "priority": _DENY_PRIORITIES[-1]}}
+        closed = {"name": _CLOSED, "properties": {**_DENY, "priority": 4096}}
         path = firewall_path(fleet.fleet_key, region)
         self._make(fleet, region, _name_of(fleet, region), path, {"securityRules": [closed]})
         if region in self._options.subnets:
@@ -153,7 +152,7 @@ class FleetNetworks:
 
         Azure refuses a priority that another rule has, so two workers never share one.
         """
-        among = _DENY_PRIORITIES if rule is _DENY else _PRIORITIES
+        among = _PRIORITIES[rule["access"]]
         if there.get("priority") in among and rule.items() <= there.items():
             return
         priorities = iter(random.sample(among, _ATTEMPTS))
@@ -173,8 +172,6 @@ class FleetNetworks:
         try:
             while_refused(attempt, self._api.clock, {_PRIORITY_TAKEN}, [0.0] * (_ATTEMPTS - 1))
         except CloudRefusal as refusal:
-            if refusal.code == _PRIORITY_TAKEN:
-                raise CloudUnavailable(f"others keep changing {firewall}; try again") from refusal
             raise torn_down(firewall) from refusal
 
     def _make(

@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     LaunchRefused,
     ProvisionFailed,
+    SkyplaneError,
     TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
@@ -32,9 +33,10 @@ from skyplane_orchestration.model.fleet import (
 )
 from skyplane_orchestration.provision.connect import send_topology, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.fleet.admission import Admission
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
-from skyplane_orchestration.provision.fleet.ingress_rules import control_ingress, peer_ingress
+from skyplane_orchestration.provision.fleet.ingress_rules import peer_ingress
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, FleetTags, Instance
 from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
@@ -76,6 +78,7 @@ class BringUp:
     authority: Authority
     context: FleetContext
     sessions: ControlSessions
+    admission: Admission
     began_s: float
     _is_prepared: bool = False
     #: Cloud id -> the id of the key, for instances that this call has enrolled.
@@ -110,13 +113,13 @@ class BringUp:
         self.nodes = split_into_processes(self.instances, self.tags.processes)
         routes = dialed(build_routes(self.spec.plan, self.nodes), self.context.clouds.reach_of)
         self._peers = peers_of(self.nodes)
-        control = control_ingress(self.context.options.control_cidrs, self.tags.processes)
+        self.admission.admit_to(found.values())
         self._require_own_secret(found.values())
         if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
             self.members.end_dropped()
         self._is_prepared = True
         self.context.clouds.create_firewalls(self.tags, tuple(self.instances))
-        self.context.clouds.admit(self.tags, tuple(self.instances), control)
+        self.admission.admit(self.tags, self.instances)
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
             placed = self._wait_until_ready()
         handles = {
@@ -251,7 +254,15 @@ class BringUp:
             waiting = [name for name in self.members.region_of if name not in ready]
             if not waiting:
                 return ready
+            self._admit_again()
             self.pause(waiting[0], "did not become ready")
+
+    def _admit_again(self) -> None:
+        """This worker may get out by another address by now, or by one of several."""
+        try:
+            self.admission.admit(self.tags, self.instances)
+        except SkyplaneError as error:
+            log.warning("fleet %s may not let this worker in: %s", self.spec.key, error)
 
     def _note_replacement(self, name: str, what: str) -> None:
         """Allow one replacement of an instance that this call has launched.
@@ -282,13 +293,18 @@ class BringUp:
 
     def _hint(self, instance: Instance) -> str:
         """What may keep this worker from an instance that it has never reached."""
-        cidrs = ", ".join(self.context.options.control_cidrs)
-        if instance.cloud_id in self._keys or not cidrs:
+        cidrs = self.context.options.control_cidrs
+        if instance.cloud_id in self._keys or cidrs == ():
             return ""
+        let_in = (
+            f"its firewall lets {self.admission.address} in: does this worker get out by other"
+            " addresses too? Then name their range in control_cidrs"
+            if cidrs is None
+            else f"is this worker's address one of control_cidrs, {', '.join(cidrs)}?"
+        )
         return (
-            f" at {instance.address or 'no address'}, not even once (is this worker's address one"
-            f" of control_cidrs, {cidrs}, and may it open connections to port {ENROLMENT_PORT} and"
-            " those above? They take no proxy)"
+            f" at {instance.address or 'no address'}, not even once ({let_in}. May it open"
+            f" connections to port {ENROLMENT_PORT} and those above?)"
         )
 
     def _newly_ready(self, waiting: Sequence[Instance]) -> dict[str, Instance]:

@@ -10,7 +10,9 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.model.fleet import CLOUD
 from skyplane_orchestration.provision.control_sessions import SessionFactory
+from skyplane_orchestration.provision.fleet.admission import Learn
 from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.egress_address import egress_address
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 
@@ -25,6 +27,7 @@ class FleetContext:
         connect: opens a control session.
         visible_within_s: a cloud may show a new instance this late.
         name: the provisioner that is recorded in fleets.
+        learn: finds the address by which gateways see this process.
     """
 
     clouds: Clouds
@@ -34,6 +37,7 @@ class FleetContext:
     connect: SessionFactory = ControlClient
     visible_within_s: float = 60.0
     name: str = CLOUD
+    learn: Learn = egress_address
 
     def pause(self) -> None:
         """Sleep until the next look at a cloud. Fleets that start together drift apart."""

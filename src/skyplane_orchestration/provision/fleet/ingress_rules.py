@@ -42,8 +42,9 @@ def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]
     return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in cidrs if ":" not in cidr)
 
 
-def odd_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:
+def odd_ranges(cidrs: Sequence[str] | None) -> tuple[Finding, ...]:
     """Warnings for ranges that are those of nobody's workers, and for those of no use."""
+    cidrs = cidrs or ()
     v6 = [cidr for cidr in cidrs if ":" in cidr]
     v4 = [cidr for cidr in cidrs if cidr not in v6]
     texts = (

@@ -76,6 +76,10 @@ class Clouds:
         # Hosts are reached as they are without gateways.
         return found or (directly if SSH in self._by_name else dial)
 
+    def is_dialed(self, fleet_key: str, region: str) -> bool:
+        """Whether instances of a region are reached by their addresses, so by their firewall."""
+        return self.of(region).dial_to(fleet_key, f"{region}/0") is None
+
     def stream_of(self, one: Instance) -> OpenStream:
         """Connects with the supervisor of an instance."""
         return partial(self.dial_to(one.tags.fleet_key, one.instance), one.address, ENROLMENT_PORT)

@@ -12,6 +12,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.job import require_positive
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
+from skyplane_orchestration.provision.fleet.egress_address import check_echoes, known_echoes
 from skyplane_orchestration.provision.fleet.ingress_rules import joined_ranges
 from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
 from skyplane_orchestration.provision.gateway_settings import (
@@ -34,7 +35,8 @@ class InstanceOptions:
     Args:
         control_cidrs: addresses of the machines that run provision, transfer and teardown, as
             `203.0.113.7/32`; the firewall lets them reach the gateways' control API. Ranges that
-            overlap are joined. None for machines that have no firewall of ours.
+            overlap are joined. None: each such process learns its own, and adds a rule for it.
+            Empty for machines that have no firewall of ours.
         processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
         ready_timeout_s: from the begin of `ensure` until all gateways are connected.
         boot_timeout_s: how long an instance may take from its launch until its gateways answer;
@@ -47,11 +49,13 @@ class InstanceOptions:
         end_timeout_s: timeout until ended instances and their firewalls are gone.
         poll_s: time between two looks at a cloud, on average; at least 0.1.
         gateway_settings: more fields of every gateway's configuration.
+        egress_address_urls: HTTPS addresses that answer with the IPv4 address of who asks, tried in
+            turn; by default those of the variable SKYPLANE_EGRESS_ADDRESS_URLS, or public ones.
 
     Raises ConfigurationInvalid for an invalid value.
     """
 
-    control_cidrs: tuple[str, ...]
+    control_cidrs: tuple[str, ...] | None = None
     processes_per_instance: int | None = None
     ready_timeout_s: float = 420.0
     boot_timeout_s: float = 180.0
@@ -60,11 +64,13 @@ class InstanceOptions:
     end_timeout_s: float = 300.0
     poll_s: float = 2.0
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+    egress_address_urls: tuple[str, ...] = field(default_factory=known_echoes)
 
     def __post_init__(self) -> None:
         check(self)
+        check_echoes(self.egress_address_urls)
         try:
-            cidrs = joined_ranges(self.control_cidrs)
+            cidrs = joined_ranges(self.control_cidrs or ())
         except ConfigurationInvalid as error:
             raise ConfigurationInvalid(f"control_cidrs: {error}") from error
         if cidrs and all(":" in cidr for cidr in cidrs):
@@ -72,7 +78,8 @@ class InstanceOptions:
                 "control_cidrs has no range of IPv4, and instances have no other address:"
                 f" {', '.join(cidrs)}; add those of your workers, as 203.0.113.7/32"
             )
-        object.__setattr__(self, "control_cidrs", cidrs)
+        if self.control_cidrs is not None:
+            object.__setattr__(self, "control_cidrs", cidrs)
         check_processes_per_instance(self.processes_per_instance, MOST_PROCESSES)
         for name in ("ready_timeout_s", "boot_timeout_s", "answer_timeout_s", "end_timeout_s"):
             require_positive(name, getattr(self, name))

@@ -16,6 +16,7 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import is_living, open_sessions
+from skyplane_orchestration.provision.fleet.admission import Admission
 from skyplane_orchestration.provision.fleet.bring_up import BringUp
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
@@ -54,6 +55,7 @@ class InstanceProvisioner(Provisioner):
     def __init__(self, context: FleetContext) -> None:
         self.name = context.name
         self._context = context
+        self._admission = Admission(context.clouds, context.options, context.clock, context.learn)
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         self._require_own_deployment(spec.deployment)
@@ -67,13 +69,17 @@ class InstanceProvisioner(Provisioner):
                 " setting regions of its cloud leaves out; plan with --provisioner cloud"
             )
         require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
+        self._admission.forget(spec.key)
         with closing(open_sessions(authority, self._context.connect)) as sessions:
             if not spec.must_exist and not spec.plan.replaces:
                 ends = dict.fromkeys((spec.plan.src, spec.plan.dst))
                 found = self._context.clouds.describe(spec.key, tuple(ends))
+                self._admission.admit_to(found)
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
             instances = node_names(spec.plan)
-            fleet = BringUp(spec, instances, authority, self._context, sessions, began_s).run()
+            fleet = BringUp(
+                spec, instances, authority, self._context, sessions, self._admission, began_s
+            ).run()
         clouds = self._context.clouds
         urls = {tag: clouds.of(tag).console_url(spec.key, tag) for tag in sorted(instances)}
         return replace(fleet, console_urls={tag: url for tag, url in urls.items() if url})
@@ -114,7 +120,7 @@ class InstanceProvisioner(Provisioner):
             self._context.clouds.of(gateway.region)
 
     def dial_to(self, fleet_key: str, node: str) -> Dial:
-        return self._context.clouds.dial_to(fleet_key, node)
+        return self._admission.dial_to(fleet_key, node)
 
     def sweep(
         self,
@@ -133,6 +139,10 @@ class InstanceProvisioner(Provisioner):
                 if one.address
                 for process, node in enumerate(gateway_names(one))
             )
+            try:
+                self._admission.admit_to(alive)
+            except SkyplaneError as error:
+                log.warning("fleet %s may not let this worker in: %s", key, error)
             return is_living(key, gateways, authority_of, self._context.connect)
 
         return sweep_clouds(
