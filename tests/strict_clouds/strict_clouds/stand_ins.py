@@ -126,6 +126,9 @@ def systemctl(machine: Machine, arguments: list[str]) -> None:
     match arguments:
         case ["set-default", target]:
             machine.note("default_target", target)
+        case ["mask", "--runtime", _] | ["stop", _]:
+            # No machine here has such a unit.
+            sys.exit(5)
         case ["start", unit] if (machine.directory / "bin" / unit).exists():
             machine.note("started", "\n".join([*read_lines(machine, "started"), unit]))
         case _:

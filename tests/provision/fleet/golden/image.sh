@@ -39,6 +39,10 @@ booted_s=$(uptime_s)
 shutdown -P +15
 # A reboot is the end too: gateways hold their keys in memory only.
 systemctl set-default poweroff.target
+# Nobody logs in: neither with a key that an agent of the cloud adds, nor through such an agent.
+for unit in ssh.socket ssh.service sshd.service amazon-ssm-agent.service; do
+    { systemctl mask --runtime "$unit"; systemctl stop "$unit"; } >/dev/null 2>&1 || true
+done
 
 # The new schedule replaces the first one.
 schedule_hard_end() {
