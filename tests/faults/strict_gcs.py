@@ -8,7 +8,8 @@ It keeps these rules of the service, which the emulator does not know:
 * it honours `ifGenerationMatch`, and `deleteSourceObjects` removes the sources at once
   (https://docs.cloud.google.com/storage/docs/composing-objects, 2026-11);
 * one name is written once a second (https://cloud.google.com/storage/quotas, 2026-11);
-* a delete leaves a soft-deleted object, which is billed for seven days.
+* a delete leaves a soft-deleted object, which is billed for seven days;
+* requests have the methods, parameters and fields of Google's discovery document.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from tests.faults.gcs_models import of_gcs
 from tests.faults.http_proxy import serving
+
+from strict_clouds.schemas import Violations
 
 _MAX_SOURCES: Final = 32
 _WRITE_S: Final = 1.0
@@ -59,6 +63,7 @@ class StrictGcs(ThreadingHTTPServer):
         default_classes: bucket -> class of its new objects; STANDARD for others.
         soft_deleted: names of objects that a delete removed, each with its class.
         composed: number of sources of each compose request.
+        violations: of the document; some make the end of `running` an error.
     """
 
     daemon_threads = True
@@ -72,6 +77,7 @@ class StrictGcs(ThreadingHTTPServer):
         self.default_classes: dict[str, str] = {}
         self.soft_deleted: list[tuple[str, str]] = []
         self.composed: list[int] = []
+        self.violations = Violations()
         self.lock = threading.RLock()
         self._classes: dict[Place, str] = {}
         self._generations: dict[Place, str] = {}
@@ -87,6 +93,8 @@ class StrictGcs(ThreadingHTTPServer):
 
     def carry_out(self, method: str, target: str, headers: Any, body: bytes) -> Any:
         """The store's answer: status, headers, body. Raises Refused."""
+        with self.lock:
+            self.violations.add(*of_gcs(method, target, headers, body))
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         if method == "POST" and (found := _UPLOAD.fullmatch(path)):
             place = (unquote(found[1]), query["name"][0])
@@ -248,3 +256,4 @@ def running(upstream: str, write_s: float = _WRITE_S) -> Iterator[StrictGcs]:
     proxy = StrictGcs(upstream, write_s)
     with serving(proxy):
         yield proxy
+    proxy.violations.require_none()

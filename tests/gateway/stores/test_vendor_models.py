@@ -8,8 +8,9 @@ import pytest
 import requests
 import urllib3
 from botocore.exceptions import ClientError
+from tests.faults.gcs_models import of_gcs
 from tests.gateway.stores.scripted import Reply, ScriptedServer, s3_client
-from tests.gateway.stores.vendor_models import SEEN, of_azure, of_gcs, of_s3_headers
+from tests.gateway.stores.vendor_models import SEEN, of_azure, of_s3_headers
 
 from skyplane_gateway.stores.gcs import async_requests as gcs_requests
 from skyplane_gateway.stores.tls_and_proxy import tls_and_proxy_to
