@@ -146,11 +146,7 @@ def proof_of(
 def message_of(kind: type[M], line: bytes) -> M:
     """The dataclass `kind` from a line. Raises ConfigurationInvalid for anything else."""
     what = f"the {kind.__name__.removeprefix('Enrolment').lower()} of the enrolment"
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ConfigurationInvalid(f"{what} is not JSON") from None
-    return decode(kind, document, what)
+    return decode(kind, parsed(line, what), what)
 
 
 def line_of(message: EnrolmentChallenge | Proof | Delivery) -> bytes:

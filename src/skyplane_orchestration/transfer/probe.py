@@ -33,7 +33,7 @@ from skyplane_orchestration.model.fleet import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.provision.connect import topology_of
+from skyplane_orchestration.provision.control_sessions import topology_of
 from skyplane_orchestration.provision.routes import Edge, edges_to_probe, probe_routes
 from skyplane_orchestration.transfer.actual_cost import usd_per_s
 from skyplane_orchestration.transfer.client_context import ClientContext

@@ -31,8 +31,11 @@ from skyplane_orchestration.model.fleet import (
     GatewayHandle,
     instance_of,
 )
-from skyplane_orchestration.provision.connect import send_topology, wait_connected
-from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.control_sessions import (
+    ControlSessions,
+    send_topology,
+    wait_connected,
+)
 from skyplane_orchestration.provision.fleet.admission import Admission
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
@@ -170,7 +173,7 @@ class BringUp:
                 f" and {left.message}"
             ) from cause
 
-    # -- the deadline, for `connect`
+    # -- the deadline of `send_topology` and `wait_connected`
 
     def pause(self, node: str, what: str) -> None:
         """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""

@@ -13,7 +13,7 @@ from skyplane_gateway.config import GatewayConfig, Route
 from skyplane_gateway.control_server.open_gateway import OpenGateway, open_in_memory
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.connect import topology_of
+from skyplane_orchestration.provision.control_sessions import topology_of
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,12 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
-from skyplane_orchestration.provision.connect import send_topology, wait_connected
-from skyplane_orchestration.provision.control_sessions import ControlSessions, open_sessions
+from skyplane_orchestration.provision.control_sessions import (
+    ControlSessions,
+    open_sessions,
+    send_topology,
+    wait_connected,
+)
 from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local import machine
 from skyplane_orchestration.provision.local.checks import require_open_files
@@ -137,7 +141,7 @@ class BringUp:
             lambda: [process for process in self.directory.processes() if which(process.node)]
         )
 
-    # -- the deadline, for `connect`
+    # -- the deadline of `send_topology` and `wait_connected`
 
     def pause(self, node: str, what: str) -> None:
         """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""

@@ -6,7 +6,6 @@ Only a host whose key is known is talked to: without that, anybody between could
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import io
 import json
@@ -112,7 +111,10 @@ class HostSession:
             if len(self._idle) < _MOST_IDLE:
                 unless_kept.pop_all()
                 self._idle.append(channel)
-        return self._value(answer)
+        if "error" in answer:
+            number, reason = answer["error"]
+            raise OSError(number, f"{reason} (on host {self._host.name})")
+        return answer["value"]
 
     def _begun(self, verb: str, archive: bytes, request: dict[str, Any]) -> paramiko.Channel:
         """A Python of the host that has got a request: an idle one, or one that starts."""
@@ -165,12 +167,6 @@ class HostSession:
             )
         answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
         return answer
-
-    def _value(self, answer: dict[str, Any]) -> Any:
-        if "error" in answer:
-            number, reason = answer["error"]
-            raise OSError(number, f"{reason} (on host {self._host.name})")
-        return answer["value"]
 
     # -- the login
 
@@ -228,7 +224,7 @@ class HostSession:
             kind, text = host.host_key.split()[:2]
             try:
                 key = paramiko.PKey.from_type_string(kind, base64.b64decode(text, validate=True))
-            except (binascii.Error, paramiko.SSHException, ValueError) as error:
+            except (paramiko.SSHException, ValueError) as error:
                 raise ConfigurationInvalid(
                     f"host_key of host {host.name} cannot be read: {error}; it must be a type and"
                     " a key, as `ssh-keyscan` prints them behind the address"

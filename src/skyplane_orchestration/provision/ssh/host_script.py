@@ -452,23 +452,14 @@ def _answer(document: Request) -> None:
 def main() -> None:
     """Answer requests until there is none."""
     os.umask(0o077)
-    while line := _request_line():
+    stdin = sys.stdin.buffer
+    # The last line is cut off if the session has ended.
+    while (line := stdin.readline()).endswith(b"\n"):
         request = json.loads(line)
         verbs = (describe, launch, pin, terminate, remove, trial, tail)
         verb = next(verb for verb in verbs if verb.__name__ == request["verb"])
         try:
-            answer = {"value": verb(request, open(0, "rb", closefd=False))}  # noqa: SIM115
+            answer = {"value": verb(request, stdin)}
         except OSError as error:
             answer = {"error": [error.errno, error.strerror or str(error)]}
         _answer(answer)
-
-
-def _request_line() -> bytes:
-    """Without a buffer, since what follows is the verb's. Nothing if the session has ended."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            return b""
-        line += byte
-    return line
