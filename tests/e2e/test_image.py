@@ -13,8 +13,10 @@ import pytest
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION, filled
 from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 
+from skyplane_gateway.common.dialing import directly
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
@@ -104,7 +106,10 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
             provisioner=InstanceProvisioner(
                 FleetContext(
                     Clouds([MachineCloud("aws", account)]),
-                    Boot(partial(user_data, BootSettings(image=image.reference))),
+                    Boot(
+                        partial(user_data, BootSettings(image=image.reference)),
+                        lambda one: partial(directly, one.address, ENROLMENT_PORT),
+                    ),
                     InstanceOptions(("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
                 )
             )

@@ -29,9 +29,9 @@ from tests.provision.samples import SECRET, A, B, C, make_plan
 from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THROTTLED_API
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import directly
 from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Topology
-from skyplane_gateway.enrolment.client import at_port
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -267,7 +267,7 @@ class SshStandIns:
         if not instance.key_id:
             pin(key_id)
         try:
-            with at_port(instance.address, instance.data(0)[1])(10.0) as stream:
+            with directly(instance.address, instance.data(0)[1], 10.0) as stream:
                 configs = {node: config.to_dict() for node, config in gateways.items()}
                 stream.sendall(json.dumps(configs).encode() + b"\n")
                 if not stream.recv(1):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Self
 
-from skyplane_gateway.common.dialing import dial
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -31,11 +30,6 @@ from skyplane_gateway.enrolment.documents import (
 _READ_BYTES: Final = 4096
 
 OpenStream = Callable[[float], socket.socket]
-
-
-def at_port(host: str, port: int) -> OpenStream:
-    """Connects with an instance that listens on a port; see `dial`."""
-    return lambda timeout_s: dial(host, port, timeout_s)
 
 
 class EnrolmentClient:

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from skyplane_gateway.common.dialing import directly
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import bound
-from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
@@ -124,7 +125,7 @@ def enrol_at(
     )
     boot = Boot(
         lambda *_: "",
-        lambda _: at_port(*address),
+        lambda _: partial(directly, *address),
         timeout_s=timeout_s,
         software=lambda _: software(),
     )

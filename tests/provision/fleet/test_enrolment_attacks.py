@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,8 @@ from tests.provision.fleet.enrolling import (
     waiting_instance,
 )
 
-from skyplane_gateway.enrolment.client import EnrolmentClient, at_port
+from skyplane_gateway.common.dialing import directly
+from skyplane_gateway.enrolment.client import EnrolmentClient
 from skyplane_gateway.enrolment.documents import (
     MOST_DELIVERY_BYTES,
     MOST_MESSAGE_BYTES,
@@ -139,7 +141,7 @@ def test_an_answer_byte_by_byte_does_not_hold_a_worker(tmp_path: Path) -> None:
     with (
         other_machine(context, talk) as port,
         EnrolmentClient(
-            at_port(HOST, port),
+            partial(directly, HOST, port),
             HOST,
             Worker().authority.enrolment_context(),
             100.0,

@@ -9,12 +9,13 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.ports import free_port
 
-from skyplane_gateway.enrolment.client import at_port
+from skyplane_gateway.common.dialing import directly
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.fleet import receive, software
 from skyplane_orchestration.provision.fleet.software import Software, own_software, software_in
@@ -37,7 +38,7 @@ class Receiver:
         """A connection, once it listens."""
         while True:
             try:
-                return at_port(HOST, self.port)(timeout_s)
+                return directly(HOST, self.port, timeout_s)
             except ConnectionRefusedError:
                 assert self.process.poll() is None
 
@@ -115,7 +116,7 @@ def test_a_machine_that_waits_for_no_software_is_told_from_one_that_does(small: 
     with socket.create_server((HOST, 0)) as server:
 
         def connect(timeout_s: float) -> socket.socket:
-            stream = at_port(HOST, server.getsockname()[1])(timeout_s)
+            stream = directly(HOST, server.getsockname()[1], timeout_s)
             other, _ = server.accept()
             other.sendall(b"\x15\x03\x03\x00\x02\x02\x46")  # An alert of TLS.
             other.close()
@@ -126,7 +127,7 @@ def test_a_machine_that_waits_for_no_software_is_told_from_one_that_does(small: 
 
 def test_a_machine_that_is_gone_is_an_error(small: Software) -> None:
     with pytest.raises(OSError, match="refused"):
-        small.push(at_port(HOST, free_port()), 1.0)
+        small.push(partial(directly, HOST, free_port()), 1.0)
 
 
 def test_a_machine_reads_an_archive_at_an_address(small: Software, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream, at_port
+from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream
 from skyplane_gateway.enrolment.documents import DeliveredGateway, EnrolmentDocument, proof_of
 from skyplane_orchestration.errors import GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, FleetTags, Instance
@@ -47,9 +47,7 @@ class Boot:
     def __init__(
         self,
         script_of: Callable[[EnrolmentDocument, float], str],
-        stream_to: Callable[[Instance], OpenStream] = lambda one: at_port(
-            one.address, ENROLMENT_PORT
-        ),
+        stream_to: Callable[[Instance], OpenStream],
         clock: Clock = SYSTEM_CLOCK,
         timeout_s: float = _TIMEOUT_S,
         software: Callable[[Instance], Software | None] = lambda _: None,

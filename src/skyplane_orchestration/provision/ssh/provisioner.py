@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.dialing import directly
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.enrolment.client import OpenStream, at_port
+from skyplane_gateway.enrolment.client import OpenStream
 from skyplane_orchestration.errors import GatewayUnreachable, ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.model.fleet import SSH, Fleet
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
@@ -42,7 +44,7 @@ def _before_data(instance: Instance) -> OpenStream:
 
     It is that for data. Nobody calls it before its time, as the control port.
     """
-    return at_port(instance.address, instance.data(0)[1])
+    return partial(directly, instance.address, instance.data(0)[1])
 
 
 class SshProvisioner(InstanceProvisioner):
