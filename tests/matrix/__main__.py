@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.processes import leave_by_sigterm
+from tests.matrix.beside import PYTHON, Official, check_beside
 from tests.matrix.environments import FOLDER, CommandFailed, compile_pins, environment, find_python
 from tests.matrix.lines import COMMAND_LINE, LINES, REPOSITORY, Line
 
@@ -61,6 +62,8 @@ def main() -> int:
     totals: Counter[str] = Counter()
     for line in chosen:
         totals += run_line(line, given.python or line.pythons[0])
+        if given.python in (None, PYTHON):
+            totals += run_beside(line)
     print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
     return 1 if totals["failed"] else 0
 
@@ -113,6 +116,24 @@ def run_line(line: Line, minor: str) -> Counter[str]:
     )
     if counts["failed"]:
         print(f"{'':<14}see {log.relative_to(REPOSITORY)}", flush=True)
+    return counts
+
+
+def run_beside(line: Line) -> Counter[str]:
+    """Install the package beside releases of Airflow, and print their rows. Counts by outcome."""
+    counts: Counter[str] = Counter()
+    python = python_of(line, PYTHON) if line.beside else None
+    for official in map(Official, line.beside if python else ()):
+        assert python is not None
+        try:
+            wrong = check_beside(line, official, python)
+        except CommandFailed as error:
+            wrong = [str(error)]
+        counts["failed" if wrong else "passed"] += 1
+        said = "\n".join(wrong) or "what was installed is unchanged"
+        print(
+            f"{line.name:<14}beside Airflow {official.release}, Python {PYTHON}: {said}", flush=True
+        )
     return counts
 
 

@@ -23,7 +23,8 @@ class CommandFailed(Exception):
     """A command of uv failed; holds the end of what it said."""
 
 
-def _run(*words: str | Path) -> str:
+def run_uv(*words: str | Path) -> str:
+    """Standard output of a command of uv. Raises CommandFailed."""
     done = subprocess.run(
         [str(word) for word in (_UV, *words)],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,
@@ -68,13 +69,13 @@ def compile_pins(line: Line) -> None:
         more.write_text("\n".join(line.also))
         needs: list[str | Path] = ["pyproject.toml", more, *extras]
         if line.is_oldest:
-            _run("pip", "compile", "pyproject.toml", *extras, *options,
+            run_uv("pip", "compile", "pyproject.toml", *extras, *options,
                  "--resolution", "lowest-direct", "--output-file", bounds)  # fmt: skip
             needs.append(REQUIREMENTS)
-        _run("pip", "compile", *needs, *options,
+        run_uv("pip", "compile", *needs, *options,
              "--constraint", bounds, "--output-file", line.constraints)  # fmt: skip
     if line.suites and not line.is_oldest:
-        _run("pip", "compile", REQUIREMENTS, *options,
+        run_uv("pip", "compile", REQUIREMENTS, *options,
              "--constraint", line.constraints, "--output-file", line.pins)  # fmt: skip
 
 
@@ -96,8 +97,8 @@ def environment(line: Line, minor: str, python: Path) -> Path:
         ),
     )
     if not stamp.exists() or stamp.read_text() != wanted:
-        _run("venv", "--quiet", "--clear", "--python", python, place)
-        _run("pip", "install", "--quiet", "--python", place / "bin" / "python",
+        run_uv("venv", "--quiet", "--clear", "--python", python, place)
+        run_uv("pip", "install", "--quiet", "--python", place / "bin" / "python",
              "--constraint", line.constraints, "--constraint", line.pins,
              "--requirement", REQUIREMENTS, *line.also,
              "--editable", f".[{','.join(line.extras)}]", "--editable", STRICT_CLOUDS)  # fmt: skip

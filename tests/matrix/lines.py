@@ -61,6 +61,8 @@ class Line:
         also: packages beside those of the extras.
         is_oldest: takes the oldest release that pyproject.toml allows of each dependency; runs the
             tests of stores and of instances too. No user installs it, so all its pins are one file.
+        beside: releases of Airflow whose own constraints the package is installed with, in an
+            environment that has this Airflow already.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Line:
     releases: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     is_oldest: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def pins(self) -> Path:
@@ -93,13 +96,21 @@ class Line:
 
 
 LINES: Final = (
-    Line("airflow-2.11", ("airflow",), ("3.11", "3.12"), ("apache-airflow==2.11.*",), _PROVIDERS),
+    Line(
+        "airflow-2.11",
+        ("airflow",),
+        ("3.11", "3.12"),
+        ("apache-airflow==2.11.*",),
+        _PROVIDERS,
+        beside=("2.11.0", "2.11.2"),
+    ),
     Line(
         "airflow-3.1",
         ("airflow",),
         ("3.12", "3.11", "3.13"),
         ("apache-airflow==3.1.*",),
         _PROVIDERS,
+        beside=("3.0.6", "3.1.6"),
     ),
     Line(
         "airflow-3.3",
@@ -107,6 +118,7 @@ LINES: Final = (
         ("3.13", "3.11", "3.12"),
         ("apache-airflow==3.3.*",),
         _PROVIDERS,
+        beside=("3.2.1", "3.3.1"),
     ),
     Line(
         "dagster-1.11",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.matrix.beside import EDITS, Official
 from tests.matrix.lines import COMMAND_LINE, CONSTRAINTS, LINES, REPOSITORY, REQUIREMENTS, Line
 
 FOR_USERS = [line for line in (*LINES, COMMAND_LINE) if not line.is_oldest]
@@ -50,6 +51,25 @@ def test_what_users_install_is_pinned_and_no_package_of_the_tests(line: Line) ->
     assert_pinned(needs, line.constraints, "matrix-pins")
     tests = {need.name for need in map(Requirement, _lines(REQUIREMENTS))}
     assert not tests & pins(line.constraints).keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "official"),
+    [(line, Official(one)) for line in LINES for one in line.beside],
+    ids=lambda one: getattr(one, "release", ""),
+)
+def test_airflows_own_pins_are_allowed_but_for_the_lines_to_edit(
+    line: Line, official: Official
+) -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    needs = [*PROJECT["project"]["dependencies"], *(n for e in line.extras for n in extras[e])]
+    allowed = {need.name: need.specifier for need in map(Requirement, needs)}
+    refused = {
+        name
+        for name, version in official.pins(edited=False).items()
+        if name in allowed and not allowed[name].contains(version)
+    }
+    assert refused == {Requirement(edit).name for edit in EDITS.get(official.release, ())}
 
 
 def test_each_file_is_made_here() -> None:

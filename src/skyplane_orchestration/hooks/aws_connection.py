@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.configuration import conf
 
 from skyplane_gateway.stores import (
     Credentials,

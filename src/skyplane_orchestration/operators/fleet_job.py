@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.configuration import conf
 
 from skyplane_orchestration.errors import TooManyFleets
 from skyplane_orchestration.operators.arguments import Flag

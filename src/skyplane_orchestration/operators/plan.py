@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.configuration import conf
 
 from skyplane_orchestration.links.skyplane import SkyplanePlanLink
 from skyplane_orchestration.model.fleet import LOCAL
