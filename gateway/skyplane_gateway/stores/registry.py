@@ -42,7 +42,12 @@ def require_kind(kind: str) -> None:
 
 
 def ambient_credentials(
-    kind: str, profile: str | None = None, *, bucket: str = "", endpoint_url: str = ""
+    kind: str,
+    profile: str | None = None,
+    *,
+    bucket: str = "",
+    endpoint_url: str = "",
+    scopes: str = "",
 ) -> Credentials | None:
     """The credentials of the calling process, frozen, to be sent to gateways.
 
@@ -52,6 +57,7 @@ def ambient_credentials(
         profile: of the AWS CLI.
         bucket: as in `StoreSpec`; the credentials of Azure belong to an account.
         endpoint_url: tokens of Google and Azure are for their own endpoints only.
+        scopes: of tokens of Google, separated by commas; by default that of stores.
 
     Raises:
         ConfigurationInvalid: there is no such profile, or this kind has none.
@@ -59,7 +65,7 @@ def ambient_credentials(
     """
     if kind not in _EXTRAS:
         return None
-    at = {"azure": (bucket, endpoint_url), "gcs": (endpoint_url,)}.get(kind, ())
+    at = {"azure": (bucket, endpoint_url), "gcs": (endpoint_url, scopes)}.get(kind, ())
     found: Credentials | None = _module(kind, "credentials").ambient_credentials(profile, *at)
     return found
 
@@ -99,18 +105,16 @@ def session_credentials(kind: str, opened: Callable[[], Any]) -> Credentials | N
 def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credentials:
     """Credentials for a gateway that reach these places only, which are of one kind of store.
 
-    Those of S3 that are for another service than AWS stay as they are: it has no sessions. So does
-    a signature of Azure that was given.
+    Those for the endpoint of another service than AWS and Google stay as they are, and so does a
+    signature of Azure that was given.
 
     Raises:
         CredentialsTooWide: there are none; the message has what to allow.
         StoreError: the service that gives them does not accept these, or does not answer.
         MissingExtra: the SDK is not installed.
     """
-    kind = reaches[0].store.kind
-    if kind not in ("azure", "s3"):
-        return found
-    limited: Credentials = _module(kind, "limited_credentials").limited_credentials(found, reaches)
+    module = _module(reaches[0].store.kind, "limited_credentials")
+    limited: Credentials = module.limited_credentials(found, reaches)
     return limited
 
 

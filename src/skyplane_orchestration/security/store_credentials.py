@@ -112,7 +112,10 @@ class CredentialSources:
             if is_anonymous or not self._is_ambient_allowed:
                 return None
             return ambient_credentials(
-                location.kind, bucket=location.bucket, endpoint_url=location.endpoint_url
+                location.kind,
+                bucket=location.bucket,
+                endpoint_url=location.endpoint_url,
+                scopes=location.options.get(SCOPES_OPTION, ""),
             )
         scheme, colon, rest = reference.partition(":")
         resolver = self._resolvers.get(scheme)

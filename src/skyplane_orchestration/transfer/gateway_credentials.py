@@ -16,9 +16,11 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.provisioner import Provisioner
-from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 from skyplane_orchestration.storage.open import destination_spec, journal_folder, source_spec
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
+
+_GOOGLE_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 
 ENDS: Final[tuple[End, ...]] = ("source", "sink")
 
@@ -59,9 +61,15 @@ def sent_credentials(
 
     Raises CredentialsTooWide, or as `CredentialSources.resolve`.
     """
-    found = sources.resolve(place_of(job, side))
-    if found is None or rule == "whole":
-        return found
+    place = place_of(job, side)
+    if rule == "whole":
+        return sources.resolve(place)
+    if place.kind == "gcs":
+        # Google makes limited tokens of those of this scope only.
+        place = replace(place, options={**place.options, SCOPES_OPTION: _GOOGLE_SCOPE})
+    found = sources.resolve(place)
+    if found is None:
+        return None
     return limited_credentials(found, reaches_of(job, side))
 
 

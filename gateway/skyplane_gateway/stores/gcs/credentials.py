@@ -28,8 +28,8 @@ from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer
 
 #: Objects and listings; no change of buckets, permissions or policies.
 SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
-#: Needed to act as another service account.
-_CLOUD_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+#: Needed to act as another service account, and for tokens that are limited to places.
+CLOUD_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 #: Google's SDKs send no credentials where this variable names an emulator.
 EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 
@@ -41,7 +41,9 @@ _TokenCredentials: Any = google.oauth2.credentials.Credentials
 _ServiceAccountCredentials: Any = google.oauth2.service_account.Credentials
 
 
-def ambient_credentials(profile: str | None = None, endpoint_url: str = "") -> Credentials | None:
+def ambient_credentials(
+    profile: str | None = None, endpoint_url: str = "", scopes: str = ""
+) -> Credentials | None:
     """A token of Application Default Credentials; None where this process has none.
 
     None also for an endpoint that is not Google's, which must not see a token.
@@ -57,8 +59,8 @@ def ambient_credentials(profile: str | None = None, endpoint_url: str = "") -> C
         )
     if not is_google(endpoint_url or os.environ.get(EMULATOR)):
         return None
-    found = _default([*SCOPES])
-    return None if found is None else _token_of(found, "the credentials of this process")
+    found = _default(_listed(scopes) or [*SCOPES])
+    return None if found is None else token_of(found, "the credentials of this process")
 
 
 def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
@@ -78,7 +80,7 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
         return Credentials({"access_token": token, **more})
     scopes = _listed(values.get("scopes", "")) or list(SCOPES)
     chain = _listed(values.get("impersonate", ""))
-    found = _source_of(values, [*_CLOUD_SCOPES] if chain else scopes)
+    found = _source_of(values, [CLOUD_SCOPE] if chain else scopes)
     if found is None:
         return None
     if chain:
@@ -89,7 +91,7 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
                 delegates=chain[:-1],
                 target_scopes=scopes,
             )
-    return _token_of(found, f"the credentials of {chain[-1]}" if chain else "the given credentials")
+    return token_of(found, f"the credentials of {chain[-1]}" if chain else "the given credentials")
 
 
 def session_credentials(opened: Callable[[], GoogleCredentials]) -> Credentials | None:
@@ -100,7 +102,7 @@ def session_credentials(opened: Callable[[], GoogleCredentials]) -> Credentials 
     """
     with mapped("reading the credentials of the connection"):
         found = opened()
-    return _token_of(found, "the credentials of the connection")
+    return token_of(found, "the credentials of the connection")
 
 
 def google_credentials(spec: StoreSpec, credentials: Credentials | None) -> GoogleCredentials:
@@ -191,7 +193,8 @@ def _default(scopes: list[str]) -> GoogleCredentials | None:
     return found
 
 
-def _token_of(found: GoogleCredentials, what: str) -> Credentials:
+def token_of(found: GoogleCredentials, what: str) -> Credentials:
+    """Raises StoreError: Google gives none."""
     with mapped(f"exchanging {what} for a token"):
         _checked(found).refresh(Request())
     if found.expired:
