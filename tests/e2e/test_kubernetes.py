@@ -31,6 +31,7 @@ from tests.provision.kubernetes.kubelet import Kubelet
 from tests.provision.kubernetes.pods import HOST, ProcessPods, process_pods
 
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.provision.fleet.bundle import write_bundle
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -121,6 +122,28 @@ def test_a_copy_through_two_pods_is_encrypted_and_leaves_nothing(
     assert (report["objects"], report["encrypted"]) == (3, True)
     assert destination.objects("pods", "q/") == source.objects("pods", "p/")
     assert len(site.kubelet.seen) == 2
+    assert site.leftovers() == {}
+
+
+def test_pods_whose_image_has_no_gateway_get_it_from_the_worker(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    clouds_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A bundle has the requirements too, so that Pods need no package index."""
+    source, destination = ends
+    bundle = tmp_path / "bundle.zip"
+    write_bundle(bundle, (f"{sys.version_info[0]}.{sys.version_info[1]}",))
+    document = yaml.safe_load(clouds_file.read_text())
+    document["kubernetes"]["python_image"] = document.pop("image")
+    clouds_file.write_text(yaml.safe_dump(document | {"bundle": str(bundle)}))
+    command = ["cp", "-r", *words_of(filled(ends, "pushed")), *choice(clouds_file)]
+    command += ["--gateways", "always", "--instance-limit", "1", "--probe", "never"]
+    assert main(command) == 0, capsys.readouterr().err
+    assert destination.objects("pushed", "q/") == source.objects("pushed", "p/")
     assert site.leftovers() == {}
 
 

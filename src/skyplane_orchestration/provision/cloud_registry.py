@@ -107,17 +107,23 @@ class CloudsSettings:
         opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         clouds = Clouds(opened, clock)
 
+        has_gateway = not self.clouds.get(KUBERNETES, {}).get("python_image")
+
         def is_pod(instance: str) -> bool:
             return clouds.of(instance.rpartition("/")[0]).name == KUBERNETES
 
-        # A Pod has an image, and nothing that runs a script.
         def script_of(document: EnrolmentDocument, hard_end_s: float) -> str:
-            if is_pod(document.instance):
+            if not is_pod(document.instance):
+                return user_data(self.boot, document, hard_end_s)
+            if has_gateway:
                 return document.to_json()
-            return user_data(self.boot, document, hard_end_s)
+            # It loads the client library.
+            from skyplane_orchestration.provision.kubernetes.pod_script import pod_script
+
+            return f"{document.to_json()}\n{pod_script(self.boot)}"
 
         def software_of(one: Instance) -> Software | None:
-            return None if is_pod(one.instance) else self.boot.pushed()
+            return None if has_gateway and is_pod(one.instance) else self.boot.pushed()
 
         boot = Boot(script_of, clouds.stream_of, clock, software=software_of)
         context = FleetContext(clouds, boot, self.options, clock, clouds.session)
@@ -220,7 +226,7 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 f" {type(section).__name__}"
             )
     _require_apart(clouds)
-    if KUBERNETES in clouds and document.get("image"):
+    if document.get("image") and "python_image" not in clouds.get(KUBERNETES, {"python_image": ""}):
         clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
     options = {name: value for name, value in document.items() if name in _OPTIONS}
     if options.get("control_cidrs") == _AUTO:

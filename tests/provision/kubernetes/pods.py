@@ -135,13 +135,17 @@ class ProcessPods(Runs):
         for words in (f"addr add {address}/24 dev eth0", "link set eth0 up", "link set lo up"):
             _ip(f"-n {namespace} {words}")
         _ip(f"-n {namespace} route add default via {_NETWORK}.1")
-        environment = {one["name"]: _placed(one["value"], places) for one in container["env"]}
+        given = container.get("env", [])
+        environment = {one["name"]: _placed(one["value"], places) for one in given}
+        program = (sys.executable, "-m", "skyplane_gateway", *container.get("args", ()))
+        if "command" in container:  # Of an image with a Python, as this machine is one.
+            program = tuple(container["command"])
+            environment["TMPDIR"] = str(folder / "tmp")
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [
                     *("ip", "netns", "exec", namespace),
-                    *(sys.executable, "-m", "skyplane_gateway"),
-                    *(_placed(word, places) for word in container["args"]),
+                    *(_placed(word, places) for word in program),
                 ],
                 env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **environment},
                 stdin=subprocess.DEVNULL,

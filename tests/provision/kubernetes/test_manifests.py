@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ OWNER: Final = {"name": "skyplane-1-0", "uid": "u-1"}
 
 def test_all_that_an_instance_has_is_as_agreed() -> None:
     made = [
-        manifests.job(REQUEST, OPTIONS, IMAGE, 0, 86_400),
+        manifests.job(REQUEST, OPTIONS, 0, 86_400),
         manifests.secret(REQUEST, OPTIONS, OWNER),
         manifests.service(REQUEST, OPTIONS, OWNER),
         manifests.policy(TAGS, REGION, OPTIONS),
@@ -56,9 +57,24 @@ def test_all_that_an_instance_has_is_as_agreed() -> None:
     assert text == (GOLDEN / "instance.yaml").read_text()
 
 
+def test_an_image_with_a_python_runs_the_script_beside_the_document() -> None:
+    options = replace(OPTIONS, image="", python_image=IMAGE)
+    spec = manifests.job(REQUEST, options, 0, 1)["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    assert (container["command"], "args" in container) == (["sh", "/run/skyplane/boot"], False)
+    assert {one["mountPath"] for one in container["volumeMounts"]} == {
+        *("/tmp", "/var/tmp", "/run/skyplane")
+    }
+    request = replace(REQUEST, user_data="the document\nthe\nscript\n")
+    assert manifests.secret(request, options, OWNER)["stringData"] == {
+        "document": "the document",
+        "boot": "the\nscript\n",
+    }
+
+
 def test_a_relay_has_no_identity() -> None:
     relay = LaunchRequest(TAGS, f"{REGION}/0", REGION, "", "", 0, "", is_end=False)
-    spec = manifests.job(relay, OPTIONS, IMAGE, 0, 1)["spec"]["template"]["spec"]
+    spec = manifests.job(relay, OPTIONS, 0, 1)["spec"]["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in spec
 
@@ -90,7 +106,7 @@ def test_a_policy_names_peers_of_the_cluster_and_addresses_of_others() -> None:
 
 
 def found(status: dict[str, Any], pod: dict[str, Any] | None, **meta: Any) -> Any:
-    job = manifests.job(REQUEST, OPTIONS, IMAGE, 0, 1)
+    job = manifests.job(REQUEST, OPTIONS, 0, 1)
     times = {"creationTimestamp": "2026-11-28T09:30:26Z"}
     job["metadata"] |= {"namespace": "replication", "uid": "u-1"} | times | meta
     label = {manifests.JOB_NAME: job["metadata"]["name"]}

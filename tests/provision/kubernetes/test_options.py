@@ -110,6 +110,10 @@ def test_a_region_is_in_one_place(aws: dict[str, Any], is_apart: bool) -> None:
         ({"regions": {REGION: {"egress_cidrs": ["here"]}}}, "'here' is no range"),
         ({"regions": {REGION: {}}, "image": "gateway:1"}, "not pinned by a digest"),
         (
+            {"regions": {REGION: {}}, "image": IMAGE, "python_image": IMAGE},
+            "Pods run either image",
+        ),
+        (
             {"regions": {REGION: {}}, "user_labels": {"team": "the data team"}},
             "user_labels of kubernetes cannot have",
         ),

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
@@ -24,6 +25,7 @@ from skyplane_orchestration.provision.container import (
     MOST_OPEN_FILES,
     require_pinned,
 )
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
 from skyplane_orchestration.provision.fleet.software import (
     WHEELS,
     Software,
@@ -135,26 +137,23 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
             "{hard_end_s} must be positive and finite, not {given!r}", given=hard_end_s
         )
     minutes = math.ceil(hard_end_s / SECONDS_PER_MINUTE)
-    pushed = settings.pushed()
     values = {
         "MINUTES": str(minutes),
         "SETUP": str(min(minutes, SETUP_MINUTES)),
-        "PORT": str(document.port),
         "PORTS": f"{document.port:04X}|{document.port + 1:04X}",
         "IMAGE": shlex.quote(settings.image),
-        "URL": shlex.quote(settings.bundle if settings.is_at_address else ""),
-        "SHA256": pushed.sha256 if pushed else settings.bundle_sha256,
-        "BYTES": str(pushed.size_bytes if pushed else 0),
-        "WHEELS": WHEELS,
-        "RECEIVE": files(__package__).joinpath("receive.py").read_text(encoding="utf-8"),
         "RUN": shlex.join(CONTAINER_OPTIONS),
         "USER": f"{CONTAINER_USER}:{CONTAINER_USER}",
         "FILES": f"{MOST_OPEN_FILES}:{MOST_OPEN_FILES}",
         "DOCUMENT": shlex.quote(document.to_json()),
     }
-    template = _HEAD + (_CONTAINER if settings.software == "image" else _SOFTWARE)
-    # In one pass, since a value may look like a name.
-    script = re.sub("@([A-Z0-9]+)@", lambda found: values[found[1]], template)
+    is_image = settings.software == "image"
+    rest = (
+        _filled(_CONTAINER, values)
+        if is_image
+        else software_script(settings) + _filled(_START, values)
+    )
+    script = _filled(_HEAD, values) + rest
     size = len(script.encode())
     if size > MOST_USER_DATA_BYTES:
         raise ConfigurationInvalid(
@@ -162,6 +161,28 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
             " shorter image or address of the bundle"
         )
     return script
+
+
+def software_script(settings: BootSettings) -> str:
+    """The part of a script that gets the software; it needs `$address` and `retry`.
+
+    `$python` and `PYTHONPATH` are set at its end.
+    """
+    pushed = settings.pushed()
+    values = {
+        "PORT": str(ENROLMENT_PORT),
+        "URL": shlex.quote(settings.bundle if settings.is_at_address else ""),
+        "SHA256": pushed.sha256 if pushed else settings.bundle_sha256,
+        "BYTES": str(pushed.size_bytes if pushed else 0),
+        "WHEELS": WHEELS,
+        "RECEIVE": files(__package__).joinpath("receive.py").read_text(encoding="utf-8"),
+    }
+    return _filled(_SOFTWARE, values)
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """In one pass, since a value may look like a name."""
+    return re.sub("@([A-Z0-9]+)@", lambda found: values[found[1]], template)
 
 
 def with_last_act(script: str, act: str) -> str:
@@ -315,7 +336,9 @@ retry "$python" -m pip install --quiet --no-cache-dir --no-input --no-deps \
 # The gateways' user cannot write here, and each of them would compile all anew.
 "$python" -m compileall -q "$directory/software/skyplane_gateway"
 
-say "starting the gateways on $address"
+"""
+
+_START: Final = r"""say "starting the gateways on $address"
 await_gateways &
 # Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
 # process.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.provision.fleet.machines import FleetTags, LaunchRequest
 from skyplane_orchestration.provision.kubernetes import manifests
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion, KubernetesOptions
@@ -70,7 +70,7 @@ def _of_region(
             text = f"the Role lacks, in {where}: {', '.join(lacking)}"
             return [Finding("kubernetes permissions", False, text)]
         _try_launch(api, options, region, deployment)
-    except (CloudAccessDenied, ConfigurationInvalid, SkyplaneError) as error:
+    except SkyplaneError as error:
         return [Finding(f"kubernetes {region}", False, str(error))]
     return [Finding("kubernetes permissions", True, f"Jobs can be found and launched in {where}")]
 
@@ -98,7 +98,7 @@ def _try_launch(api: ClusterApi, options: KubernetesOptions, region: str, deploy
     """The API server checks a Job as for a launch, and makes none."""
     tags = FleetTags("0", deployment, 0, 0, 0)
     request = LaunchRequest(tags, f"{region}/0", region, "", "0", 0, "", is_end=True)
-    body = manifests.job(request, options, options.image, 0, 1)
+    body = manifests.job(request, options, 0, 1)
     api.call(
         f"trying a launch in {region}",
         options.of(region),

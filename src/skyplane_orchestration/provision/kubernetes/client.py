@@ -138,35 +138,46 @@ class ClusterApi:
             query["continue"] = rest
 
     def port_forward(
-        self, region: ClusterRegion, pod: str, port: int, timeout_s: float
+        self, region: ClusterRegion, labels: str, port: int, timeout_s: float
     ) -> socket.socket:
-        """A stream to a port of a Pod, through the API server. Raises OSError."""
-        # An own client: the library changes it for the time of the call.
-        api = client.CoreV1Api(client.ApiClient(self._configuration(region.context)))
-        made: SimpleQueue[socket.socket | BaseException] = SimpleQueue()
+        """A stream to a port of the Pod with these labels that runs. Raises OSError."""
+        made: SimpleQueue[socket.socket | Exception] = SimpleQueue()
 
         def connect() -> None:
             try:
-                forward = stream.portforward(
-                    api.connect_get_namespaced_pod_portforward,
-                    pod,
-                    region.namespace,
-                    ports=str(port),
-                )
-                made.put(_bridged(socket.socket(fileno=forward.socket(port).detach())))
-            except _ERRORS as error:
+                made.put(self._forwarded(region, labels, port))
+            except (SkyplaneError, *_ERRORS) as error:
                 made.put(error)
 
-        # The library connects without a time limit.
+        # The library connects without a time limit, and other requests are repeated.
         threading.Thread(target=connect, name="port-forward", daemon=True).start()
         try:
             found = made.get(timeout=timeout_s)
         except Empty:
-            raise TimeoutError(f"the API server opens no port-forward to {pod}") from None
+            raise TimeoutError("the API server opens no port-forward in time") from None
         if isinstance(found, socket.socket):
             found.settimeout(timeout_s)
             return found
-        raise ConnectionRefusedError(f"no port-forward to {pod}: {_said(found)}") from found
+        # The library's own text of an error has all headers of the answer.
+        said = found.reason if isinstance(found, ApiException) else found
+        raise ConnectionRefusedError(f"the API server opens no port-forward: {said}") from found
+
+    def _forwarded(self, region: ClusterRegion, labels: str, port: int) -> socket.socket:
+        what, running = "looking for a Pod", "status.phase=Running"
+        pods = self.items(what, region, "pods", labelSelector=labels, fieldSelector=running)
+        # All workers talk to the same one of two.
+        found = sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        if not found:
+            raise ConnectionRefusedError("no such Pod runs")
+        # An own client: the library changes it for the time of the call.
+        api = client.CoreV1Api(client.ApiClient(self._configuration(region.context)))
+        forward = stream.portforward(
+            api.connect_get_namespaced_pod_portforward,
+            found[0]["metadata"]["name"],
+            region.namespace,
+            ports=str(port),
+        )
+        return _bridged(socket.socket(fileno=forward.socket(port).detach()))
 
     def _configuration(self, context: str) -> client.Configuration:
         """Raises ConfigurationInvalid: the context is not there, or its credentials fail."""
@@ -236,25 +247,15 @@ def _meaning(action: str, where: str, error: BaseException) -> ErrorResponse | N
     """What the API server has said; None for silence, and for answers of something else."""
     if not isinstance(error, ApiException) or not error.status:
         return None
-    status = int(error.status)
-    said = _status(error)
+    status, found = int(error.status), None
+    # A proxy in front of it answers with something else.
+    with suppress(ValueError):
+        found = json.loads(error.body or "{}")
+    said = found if isinstance(found, dict) else {}
     code = str(said.get("reason") or "")
     message = str(said.get("message") or error.reason or "")
     is_transient = status == 429 or status >= 500
     return ErrorResponse(action, code, status, message, where, is_transient)
-
-
-def _status(error: ApiException) -> Mapping[str, Any]:
-    try:
-        found = json.loads(error.body or "")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _said(error: BaseException) -> str:
-    # The library's own text of an error has all headers of the answer.
-    return str(error.reason) if isinstance(error, ApiException) else str(error)
 
 
 def translate(answer: ErrorResponse, what: str) -> SkyplaneError:

@@ -201,17 +201,12 @@ class KubernetesCloud(Machines):
         pod = next(self._pods_of(place, job), None)
         if pod is None:
             return ""
+        what, name = f"reading the log of {instance.instance}", pod["metadata"]["name"]
+        query = {"tailLines": str(_LOG_LINES)}
+        # A container that waits has none.
+        none = NOT_FOUND, "BadRequest"
         try:
-            text = self._api.call(
-                f"reading the log of {instance.instance}",
-                place,
-                "get",
-                "pods/log",
-                pod["metadata"]["name"],
-                query={"tailLines": str(_LOG_LINES)},
-                # A container that waits has none.
-                expected=(NOT_FOUND, "BadRequest"),
-            )
+            text = self._api.call(what, place, "get", "pods/log", name, query=query, expected=none)
         except CloudRefusal:
             return ""
         return tail(text.encode(), max_bytes)
@@ -237,19 +232,10 @@ class KubernetesCloud(Machines):
         """Through the API server, so nothing of a Pod is open to workers."""
         place = self._options.of(instance.rpartition("/")[0])
 
+        labels = manifests.selector(fleet=fleet_key, instance=instance)
+
         def forwarded(host: str, port: int, timeout_s: float) -> socket.socket:
-            pods = self._api.items(
-                f"looking for {instance}",
-                place,
-                "pods",
-                labelSelector=manifests.selector(fleet=fleet_key, instance=instance),
-                fieldSelector="status.phase=Running",
-            )
-            # All workers talk to the same one of two.
-            found = sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-            if not found:
-                raise ConnectionRefusedError(f"{instance} has no Pod that runs")
-            return self._api.port_forward(place, found[0]["metadata"]["name"], port, timeout_s)
+            return self._api.port_forward(place, labels, port, timeout_s)
 
         return forwarded
 
@@ -301,7 +287,7 @@ class KubernetesCloud(Machines):
         """None: there is one of that number. Raises QuotaExceeded."""
         left_s = request.tags.hard_end_unix_s - self._api.clock.wall()
         deadline_s = max(1, math.ceil(left_s))
-        body = manifests.job(request, self._options, self._options.image, number, deadline_s)
+        body = manifests.job(request, self._options, number, deadline_s)
         what = f"launching {request.instance}"
         try:
             made: Mapping[str, Any] = self._api.call(

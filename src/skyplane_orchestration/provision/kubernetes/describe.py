@@ -25,7 +25,8 @@ def instances_of(
     """
     by_job: dict[str, list[Found]] = {}
     for pod in pods:
-        by_job.setdefault(labels_of(pod).get(JOB_NAME, ""), []).append(pod)
+        labels = pod["metadata"].get("labels") or {}
+        by_job.setdefault(labels.get(JOB_NAME, ""), []).append(pod)
     balanced = {one["metadata"]["name"]: _balancer(one) for one in services}
     for job in jobs:
         its = by_job.get(job["metadata"]["name"], [])
@@ -45,15 +46,6 @@ def _balancer(service: Found) -> str:
     return ""
 
 
-def region_of(item: Found) -> str:
-    """The region tag of what has our annotations; empty for anything else."""
-    return ALPHABET.value(item["metadata"].get("annotations") or {}, REGION)
-
-
-def labels_of(item: Found) -> Mapping[str, str]:
-    return item["metadata"].get("labels") or {}
-
-
 def unix_s(text: str) -> float:
     """Of a time as the API writes it, `2026-11-28T09:30:26Z`."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
@@ -64,9 +56,10 @@ def _instance_of(job: Found, pods: Sequence[Found]) -> Instance | None:
     pod = pods[-1] if pods else None
     state = _state(job, pod)
     is_there = pod is not None and state == "running"
+    annotations = meta.get("annotations") or {}
     return ALPHABET.instance_of(
-        meta.get("annotations") or {},
-        region_of(job),
+        annotations,
+        ALPHABET.value(annotations, REGION),
         cloud_id=f"{meta['namespace']}/{meta['name']}/{meta['uid']}",
         state=state,
         address=pod["status"].get("podIP", "") if pod is not None and is_there else "",

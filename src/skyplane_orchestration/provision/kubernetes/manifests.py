@@ -32,7 +32,9 @@ CONTAINER: Final = "gateway"
 _GRACE_S: Final = 40
 #: So long an ended Job stays, for the end of its log.
 _KEPT_S: Final = 3600
+#: The two parts of the user data: a line, and for an image without a gateway a script.
 _DOCUMENT: Final = "document"
+_SCRIPT: Final = "boot"
 _ENROLMENT: Final = "/run/skyplane"
 _MIB_PER_GIB: Final = 1024
 _NAME_CHARACTERS: Final = 20
@@ -55,11 +57,7 @@ def policy_name(fleet_key: str, region: str) -> str:
 
 
 def job(
-    request: LaunchRequest,
-    options: KubernetesOptions,
-    image: str,
-    number: int,
-    deadline_s: int,
+    request: LaunchRequest, options: KubernetesOptions, number: int, deadline_s: int
 ) -> Manifest:
     """The Job of an instance: one Pod, which is never started again.
 
@@ -85,13 +83,15 @@ def job(
             "backoffLimit": 0,
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod_spec(region, image, name, has_identity=request.is_end),
+                "spec": _pod_spec(options, region, name, has_identity=request.is_end),
             },
         },
     }
 
 
-def _pod_spec(region: ClusterRegion, image: str, secret: str, *, has_identity: bool) -> Manifest:
+def _pod_spec(
+    options: KubernetesOptions, region: ClusterRegion, secret: str, *, has_identity: bool
+) -> Manifest:
     account = region.service_account if has_identity else ""
     resources = {
         "cpu": f"{round(region.cpu * 1000)}m",
@@ -113,13 +113,7 @@ def _pod_spec(region: ClusterRegion, image: str, secret: str, *, has_identity: b
         "containers": [
             {
                 "name": CONTAINER,
-                "image": image,
-                # A port-forward arrives at the loopback address of the Pod, peers at its own.
-                "args": [
-                    *("enrol", "--address", "0.0.0.0"),
-                    *("--document", f"{_ENROLMENT}/{_DOCUMENT}"),
-                ],
-                "env": [{"name": "TMPDIR", "value": "/tmp"}],
+                **_program(options),
                 "resources": {"requests": resources, "limits": resources},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -138,6 +132,10 @@ def _pod_spec(region: ClusterRegion, image: str, secret: str, *, has_identity: b
             {"name": "enrolment", "secret": {"secretName": secret, "defaultMode": 0o440}},
         ],
     }
+    if options.python_image:
+        spec["volumes"].append({"name": "software", "emptyDir": {}})
+        mount = {"name": "software", "mountPath": "/var/tmp"}
+        spec["containers"][0]["volumeMounts"].append(mount)
     if account:
         spec["serviceAccountName"] = account
     if region.node_selector:
@@ -149,6 +147,15 @@ def _pod_spec(region: ClusterRegion, image: str, secret: str, *, has_identity: b
     return spec
 
 
+def _program(options: KubernetesOptions) -> Manifest:
+    """A port-forward arrives at the loopback address of the Pod, peers at its own."""
+    if options.python_image:
+        return {"image": options.python_image, "command": ["sh", f"{_ENROLMENT}/{_SCRIPT}"]}
+    words = ("enrol", "--address", "0.0.0.0", "--document", f"{_ENROLMENT}/{_DOCUMENT}")
+    environment = [{"name": "TMPDIR", "value": "/tmp"}]
+    return {"image": options.image, "args": list(words), "env": environment}
+
+
 def secret(
     request: LaunchRequest, options: KubernetesOptions, owner: Mapping[str, Any]
 ) -> Manifest:
@@ -157,12 +164,13 @@ def secret(
     Args:
         owner: metadata of the Job.
     """
+    texts = zip((_DOCUMENT, _SCRIPT), request.user_data.partition("\n")[::2], strict=True)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _owned(request, options, owner),
         "immutable": True,
-        "stringData": {_DOCUMENT: request.user_data},
+        "stringData": {name: text for name, text in texts if text},
     }
 
 

@@ -38,7 +38,6 @@ ALPHABET: Final = TagAlphabet(
     prefix="skyplane-orchestration/",
     most_characters=4096,
 )
-_LABEL_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +128,8 @@ class KubernetesOptions:
             such as `aws:eu-west-1`: plans have rates and prices for it.
         image: `registry.example/skyplane-gateway@sha256:...`, which nodes can pull; by default
             the setting of the same name of the whole file.
+        python_image: in place of it, one with a Python from 3.11 to 3.13 and `sh`, pinned too:
+            Pods get the gateway as the whole file says (`software`).
         kubeconfig: path of the file with the contexts; empty for `KUBECONFIG`, or the user's.
         user_labels: more labels of everything that a fleet has.
 
@@ -137,6 +138,7 @@ class KubernetesOptions:
 
     regions: Mapping[str, ClusterRegion]
     image: str = ""
+    python_image: str = ""
     kubeconfig: str = ""
     user_labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -149,11 +151,11 @@ class KubernetesOptions:
             )
         for region in self.regions:
             parse_region_tag(region)
-        if not self.image:
+        if bool(self.image) == bool(self.python_image):
             raise ConfigurationInvalid(
-                "kubernetes needs image (`registry/name@sha256:...`), which its Pods run"
+                "Pods run either image (`registry/name@sha256:...`), the gateway's, or python_image"
             )
-        require_pinned(self.image)
+        require_pinned(self.image or self.python_image)
         ALPHABET.check_user_tags("user_labels of kubernetes", self.user_labels)
 
     def of(self, region: str) -> ClusterRegion:
@@ -168,4 +170,4 @@ class KubernetesOptions:
 
 def label_of(text: str) -> str:
     """The value of a label that stands for a text of any length and alphabet."""
-    return hashlib.sha256(text.encode()).hexdigest()[: 2 * _LABEL_BYTES]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -74,7 +74,9 @@ def exhausted(place: ClusterRegion, quotas: Iterable[Mapping[str, Any]], *, jobs
     return ""
 
 
-def uses_of(region: str, quotas: Iterable[Mapping[str, Any]]) -> Iterator[QuotaUse]:
-    """All quotas of a namespace, rounded down."""
+def uses_of(region: str, quotas: Sequence[Mapping[str, Any]]) -> Iterator[QuotaUse]:
+    """All quotas of a namespace, rounded down; one row that says so if it has none."""
+    if not quotas:
+        yield QuotaUse(region, "ResourceQuota", "the namespace has none", None, 0)
     for name, resource, limit, used in _limits(quotas):
         yield QuotaUse(region, name, resource, int(limit), int(used))
