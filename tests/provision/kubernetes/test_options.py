@@ -13,8 +13,11 @@ import pytest
 import yaml
 from tests.test_imports import loaded_by
 
+from skyplane_gateway.common.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.provision.cloud_registry import parse_clouds
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
+from skyplane_orchestration.provision.kubernetes import KubernetesCloud
 from skyplane_orchestration.provision.kubernetes.checks import GROUPS, OF_BALANCERS, PERMISSIONS
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion, KubernetesOptions
 from skyplane_orchestration.provision.kubernetes.quotas import exhausted, instances_left, quantity
@@ -25,10 +28,11 @@ REGION: Final = "aws:eu-west-1"
 SETTINGS: Final = {"image": IMAGE, "kubernetes": {"regions": {REGION: {"context": "production"}}}}
 
 
-def test_a_file_for_clusters_alone_needs_no_address_of_workers() -> None:
-    settings = parse_clouds(SETTINGS)
-    assert settings.options.control_cidrs == ()
-    assert settings.clouds["kubernetes"]["image"] == IMAGE
+def test_clusters_need_no_address_of_workers_and_have_the_image_of_the_whole_file() -> None:
+    section = parse_clouds(SETTINGS).clouds["kubernetes"]
+    assert section["image"] == IMAGE
+    cloud = KubernetesCloud(decode(KubernetesOptions, section, "the section"))
+    assert not Clouds([cloud]).is_dialed("ab", REGION)
 
 
 def test_settings_are_read_without_the_client_library() -> None:
