@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skyplane_gateway.config import Route
-from skyplane_orchestration.model.fleet import INTERNAL_HOST, GatewayHandle, instance_of
+from skyplane_orchestration.model.fleet import (
+    EGRESS_CIDRS,
+    INTERNAL_HOST,
+    GatewayHandle,
+    instance_of,
+)
 from skyplane_orchestration.provision.fleet.ingress_rules import (
     control_ingress,
     normal,
@@ -124,3 +129,13 @@ def test_within_one_network_the_internal_address_of_a_peer_is_let_in() -> None:
     found = peer_ingress([Route(0, tuple(nodes), (8, 8), 1.0)], nodes)
     assert found[R] == (Ingress(7602, 7602, "192.0.2.9/32"),)
     assert Ingress(7602, 7602, "10.0.0.1/32") in found[far]
+
+
+def test_a_gateway_behind_nat_is_let_in_by_the_addresses_that_others_see() -> None:
+    seen = {EGRESS_CIDRS: "203.0.113.7/32,203.0.113.8/32"}
+    nodes = {
+        f"{A}/0": GatewayHandle(f"{A}/0", A, ("10.0.0.7", 7601), ("10.0.0.7", 7602), "", seen),
+        f"{Z}/0": GatewayHandle(f"{Z}/0", Z, ("192.0.2.9", 7601), ("192.0.2.9", 7602), ""),
+    }
+    found = peer_ingress([Route(0, tuple(nodes), (8,), 1.0)], nodes)
+    assert found[Z] == tuple(Ingress(7601, 7602, f"203.0.113.{last}/32") for last in (7, 8))
