@@ -13,6 +13,8 @@ PROGRAMS := $(VENV)/.programs
 BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 # Of tests, more than there are processors: much of the time is waiting for other processes.
 WORKERS ?= 3
+# Which tests of emulated machines run.
+MACHINES ?= machine
 # Folders and files for codespell.
 PROSE := src gateway grids tests bench example_dags docs changes Makefile pyproject.toml $(wildcard *.md)
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
@@ -25,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
-	test-image test-kubernetes vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
+	test-image test-kubernetes boot-test vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -103,9 +105,8 @@ test-kubernetes: $(INSTALLED)  ## the provisioner on a real API server, built on
 	@$(BIN)/python -m tests.provision.kubernetes.programs
 	@$(BIN)/python -m pytest -m kubernetes --timeout 900 tests/provision tests/e2e/test_kubernetes.py
 
-test-kubernetes: $(INSTALLED)  ## the provisioner on a real API server, built once in ten minutes; copies need root
-	@$(BIN)/python -m tests.provision.kubernetes.programs
-	@$(BIN)/python -m pytest -m kubernetes --timeout 900 tests/provision tests/e2e/test_kubernetes.py
+boot-test: $(PROGRAMS)  ## the boot script on emulated machines with Debian 12 and 13; MACHINES="machine and not nightly" for the shortest
+	@$(BIN)/python -m pytest -m "$(MACHINES)" -v tests/machine
 
 soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
+from tests.apt_tools import require_tools
 from tests.e2e import container_tool
 from tests.e2e.container_tool import SEARCH_PATH, podman, storage_options
 
@@ -63,32 +63,13 @@ class Image:
 @contextlib.contextmanager
 def built_or_skip(folder: Path) -> Iterator[Image]:
     """Build the image; containers and storage are gone afterwards."""
-    _require_tools()
+    require_tools({tool: tool for tool in _TOOLS})
     folder.mkdir()
     try:
         yield _built(folder)
     finally:
         subprocess.run([*podman(folder), "rm", "--all", "--force"], check=False)
         shutil.rmtree(folder)
-
-
-def _require_tools() -> None:
-    missing = [tool for tool in _TOOLS if shutil.which(tool, path=SEARCH_PATH) is None]
-    if not missing:
-        return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"{', '.join(missing)} missing, and only root can install them by apt-get")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            ["apt-get", "-qq", *command],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            env=environment,
-        )
-        if done.returncode:
-            pytest.skip(f"{', '.join(missing)} missing, and apt-get failed: {done.stderr[-200:]}")
 
 
 def _built(folder: Path) -> Image:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION, filled
-from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
+from tests.provision.fleet.machine_account import MachineAccount, MachineCloud
 
 from skyplane_gateway.common.dialing import directly
 from skyplane_orchestration.provision.fleet.boot import Boot
@@ -21,7 +20,7 @@ from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
-from strict_clouds.world import Machine, World
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,53 +28,12 @@ if TYPE_CHECKING:
     from tests.e2e import image as images
     from tests.e2e.conftest import ClientKit, S3Server
 
-    from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
 #: Machines without Docker, with a podman.
 _WITH_PODMAN = ((), ())
 _MOST_MB = 400
-
-
-@dataclass
-class MachineAccount(MemoryAccount):
-    """Its instances are machines of a world that run the image."""
-
-    world: World | None = None
-    podman: str = ""
-    machines: dict[str, Machine] = field(default_factory=dict)
-
-    def launch(self, request: LaunchRequest) -> Instance:
-        with self.lock:
-            instance = super().launch(request)
-            if instance.cloud_id not in self.machines:
-                assert self.world is not None
-                self.machines[instance.cloud_id] = self.world.boot(
-                    request.user_data, distribution=_WITH_PODMAN, programs={"podman": self.podman}
-                )
-            return instance
-
-    def look(self, cloud_id: str) -> Instance:
-        with self.lock:
-            machine = self.machines[cloud_id]
-            if machine.is_running:
-                self._set(cloud_id, state="running", address=machine.address)
-            else:
-                self._set(cloud_id, state="ended", address="")
-            return self.instances[cloud_id]
-
-    def end(self, cloud_id: str, why: str = "") -> None:
-        self.machines[cloud_id].shut_down()
-
-
-class MachineCloud(MemoryCloud):
-    def regions(self) -> tuple[str, ...]:
-        return (SOURCE_REGION, DESTINATION_REGION)
-
-    def console_tail(self, instance: Instance, max_bytes: int) -> str:
-        assert isinstance(self.account, MachineAccount)
-        return self.account.machines[instance.cloud_id].console()[-max_bytes:]
 
 
 def test_the_image_is_small_not_root_and_has_a_health_check(
@@ -101,11 +59,17 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
     source, destination = servers
     job = filled(servers, "image")
     with World(tmp_path / "world") as world:
-        account = MachineAccount(world=world, podman=image.program())
+        programs = {"podman": image.program()}
+        account = MachineAccount(
+            boot=lambda request: world.boot(
+                request.user_data, distribution=_WITH_PODMAN, programs=programs
+            )
+        )
+        regions = (SOURCE_REGION, DESTINATION_REGION)
         client = kit.client(
             provisioner=InstanceProvisioner(
                 FleetContext(
-                    Clouds([MachineCloud("aws", account)]),
+                    Clouds([MachineCloud("aws", account, regions=regions)]),
                     Boot(
                         partial(user_data, BootSettings(image=image.reference)),
                         lambda one: partial(directly, one.address, ENROLMENT_PORT),
