@@ -111,7 +111,16 @@ def test_clouds_may_be_in_the_connection_as_an_object_or_as_text() -> None:
         assert "10.0.0.0" not in repr(settings)
 
 
-@pytest.mark.parametrize("page", ["how-to/cloud-instances.md", "getting-started/aws-instances.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "how-to/cloud-instances.md",
+        "getting-started/aws-instances.md",
+        "how-to/mwaa.md",
+        "how-to/cloud-composer.md",
+        "how-to/astronomer.md",
+    ],
+)
 def test_the_example_of_a_page_can_be_used(page: str, repository: Path) -> None:
     """With credentials from connections of that type, which are asked for at the first call."""
     text = (repository / "docs" / page).read_text()
