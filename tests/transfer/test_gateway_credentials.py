@@ -23,6 +23,7 @@ from skyplane_orchestration.transfer import gateway_credentials
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.gateway_credentials import (
     ENDS,
+    credential_findings,
     reaches_of,
     require_sendable,
 )
@@ -124,7 +125,26 @@ def test_gateways_on_other_machines_get_limited_credentials(
 
 def elsewhere(identity: str = "") -> Any:
     """A provisioner of other machines, whose gateways open stores of one kind themselves."""
-    return SimpleNamespace(runs_on_this_machine=lambda _: False, store_identity=lambda _: identity)
+    return SimpleNamespace(
+        name="cloud", runs_on_this_machine=lambda _: False, store_identity=lambda _: identity
+    )
+
+
+def test_findings_say_what_gateways_would_get(asked: list[tuple[Reach, ...]]) -> None:
+    def told(job: TransferJob, provisioner: Any, rule: GatewayCredentials = "limited") -> list[str]:
+        found = credential_findings(job, provisioner, SOURCES, rule)
+        return [one.text.removeprefix("gateways ") for one in found]
+
+    job = job_of()
+    assert told(job, elsewhere()) == [
+        "get some that reach s3://src/p/ only",
+        "get some that reach s3://dst/q/ only",
+    ]
+    assert told(job, elsewhere(), "whole") == ["get those that were found"] * 2
+    usual = replace(JOB, source=Location("s3://src/"), destination=Location("s3://dst/"))
+    assert told(usual, elsewhere("s3")) == ["use the identity of their machines"] * 2
+    here = SimpleNamespace(name="local")
+    assert told(job, here) == ["run on this machine: nothing leaves it"] * 2
 
 
 def test_a_run_without_limited_credentials_is_refused_before_a_gateway_starts(
@@ -137,6 +157,8 @@ def test_a_run_without_limited_credentials_is_refused_before_a_gateway_starts(
     job = job_of(recursive=True)
     with pytest.raises(CredentialsTooWide, match="add a line"):
         require_sendable(job, PLAN, elsewhere(), SOURCES, "limited")
+    findings = credential_findings(job, elsewhere(), SOURCES, "limited")
+    assert [one.is_ok for one in findings] == [False, False]
     require_sendable(job, PLAN, elsewhere(), SOURCES, "whole")
     usual = replace(JOB, source=Location("s3://src/p/"), destination=Location("s3://dst/q/"))
     require_sendable(usual, PLAN, elsewhere("s3"), SOURCES, "limited")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.common.job_options import ConflictRule, JobOptions, Verification
 from skyplane_orchestration.cli.argument_types import (
@@ -50,9 +50,10 @@ def add_output(parser: Parser) -> None:
 ANY_PLACE: Final = "s3://bucket/key, gs://bucket/key, az://account/container/key or a path"
 
 
-def add_ends(parser: Parser, what: str) -> None:
-    parser.add_argument("src", metavar="SRC", help=f"source: {what}")
-    parser.add_argument("dst", metavar="DST", help=f"destination: {what}")
+def add_ends(parser: Parser, what: str, *, is_optional: bool = False) -> None:
+    many: dict[str, Any] = {"nargs": "?"} if is_optional else {}
+    parser.add_argument("src", metavar="SRC", help=f"source: {what}", **many)
+    parser.add_argument("dst", metavar="DST", help=f"destination: {what}", **many)
     group = parser.add_argument_group("locations")
     for end, name in END_NAMES.items():
         add_location(group, end, name)

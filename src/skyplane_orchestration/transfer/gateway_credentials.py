@@ -11,11 +11,12 @@ from skyplane_gateway.config import End
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.stores import Reach, limited_credentials
-from skyplane_orchestration.model.fleet import GatewayCredentials
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.fleet import LOCAL, GatewayCredentials
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.provision.provisioner import Provisioner
+from skyplane_orchestration.provision.provisioner import Finding, Provisioner
 from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 from skyplane_orchestration.storage.open import destination_spec, journal_folder, source_spec
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
@@ -89,3 +90,38 @@ def require_sendable(
     for side, region in zip(ENDS, (plan.src, plan.dst), strict=True):
         if not opens_itself(place_of(job, side), provisioner.store_identity(region)):
             sent_credentials(job, side, sources, rule)
+
+
+def credential_findings(
+    job: TransferJob,
+    provisioner: Provisioner,
+    sources: CredentialSources,
+    rule: GatewayCredentials,
+) -> tuple[Finding, ...]:
+    """What gateways get for each end of a job whose regions are known; gives them nothing."""
+    return tuple(_finding(job, side, provisioner, sources, rule) for side in ENDS)
+
+
+def _finding(
+    job: TransferJob,
+    side: End,
+    provisioner: Provisioner,
+    sources: CredentialSources,
+    rule: GatewayCredentials,
+) -> Finding:
+    name, place = f"credentials of the {side}", place_of(job, side)
+    if provisioner.name == LOCAL:
+        return Finding(name, True, "gateways run on this machine: nothing leaves it")
+    try:
+        if opens_itself(place, provisioner.store_identity(place.region)):
+            return Finding(name, True, "gateways use the identity of their machines")
+        found, whole = sent_credentials(job, side, sources, rule), sources.resolve(place)
+    except SkyplaneError as error:
+        return Finding(name, False, error.message)
+    if found is None:
+        return Finding(name, True, "gateways get none")
+    # A service without limited credentials has those that it was asked with.
+    if dict(found) == dict(whole or {}):
+        return Finding(name, True, "gateways get those that were found", is_warning=True)
+    urls = ", ".join(one.urls for one in reaches_of(job, side))
+    return Finding(name, True, f"gateways get some that reach {urls} only")

@@ -24,6 +24,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.storage.source_listing import SourceListing
@@ -32,7 +33,10 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
-from skyplane_orchestration.transfer.gateway_credentials import require_sendable
+from skyplane_orchestration.transfer.gateway_credentials import (
+    credential_findings,
+    require_sendable,
+)
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -111,6 +115,19 @@ class JobRun:
     def may_copy_server_side(self) -> bool:
         """Whether the store may copy objects of the job itself. Raises StoreError."""
         return not why_not_server_side(self._located())
+
+    def check_credentials(self) -> tuple[Finding, ...]:
+        """Which credentials gateways would get for each end; see docs/explanation/security.md.
+
+        Raises StoreError where the region of an end cannot be found.
+        """
+        context = self._context
+        return credential_findings(
+            self._located(),
+            context.fleets.provisioner,
+            context.credentials,
+            context.gateway_credentials,
+        )
 
     def _located(self) -> TransferJob:
         return preflight.locate(self._job, self._context.credentials, may_assume=True)

@@ -152,3 +152,11 @@ def test_hosts_that_do_not_answer_fail(
     assert "cannot be reached" in capsys.readouterr().out
     assert main(["doctor", "--provisioner", "ssh"]) == 2
     assert "--hosts" in capsys.readouterr().err
+
+
+def test_both_ends_or_none(run_json: RunJson, capsys: pytest.CaptureFixture[str]) -> None:
+    checks = {check["name"]: check for check in run_json("doctor", "/a/", "/b/")["checks"]}
+    for side in ("source", "sink"):
+        assert checks[f"credentials of the {side}"]["state"] == "ok"
+    assert main(["doctor", "s3://a/"]) == 2
+    assert "give both SRC and DST" in capsys.readouterr().err
