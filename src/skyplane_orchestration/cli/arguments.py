@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -20,7 +21,8 @@ from skyplane_orchestration.cli.argument_types import (
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.option_parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS, ClientSettings
-from skyplane_orchestration.model.fleet import LOCAL
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import LOCAL, SSH
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import Limits, Policy, TransferJob
 from skyplane_orchestration.model.output_format import MANIFESTS
@@ -296,9 +298,10 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
-        default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or DEFAULT_DEPLOYMENT,
+        default=os.environ.get("SKYPLANE_DEPLOYMENT") or None,
         metavar="NAME",
-        help=f"{what_is('deployment')} (default: $SKYPLANE_DEPLOYMENT, else local)",
+        help=f"{what_is('deployment')} (default: $SKYPLANE_DEPLOYMENT, else local, and on clouds a"
+        " name that is made once for this user)",
     )
     add_path = partial(group.add_argument, type=Path)
     add_path("--run-root", metavar="DIR", help=what_is("run_root"))
@@ -312,6 +315,25 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         file = f"{option}_file"
         add_path(f"--{option}", dest=file, metavar="FILE", help=what_is(file))
     return group
+
+
+def settle_deployment(options: argparse.Namespace) -> None:
+    """Give a command without a deployment its name. Raises ConfigurationInvalid.
+
+    Accounts of clouds are shared by many, so the name there is one that nobody else has.
+    """
+    if getattr(options, "deployment", "none") is not None:
+        return
+    options.deployment = DEFAULT_DEPLOYMENT
+    if options.provisioner not in (LOCAL, SSH) or getattr(options, "cloud", None):
+        from skyplane_orchestration.security.private_files import config_path, kept_text
+
+        path = config_path("deployment")
+        what, otherwise = "the name of this user's deployment", "use --deployment NAME"
+        made = kept_text(path, what, lambda: f"cli-{secrets.token_hex(8)}", otherwise).strip()
+        if not made:
+            raise ConfigurationInvalid(f"{what} {path} is empty; delete it, or {otherwise}")
+        options.deployment = made
 
 
 def add_gateway_credentials(group: argparse._ActionsContainer) -> None:

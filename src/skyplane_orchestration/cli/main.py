@@ -181,6 +181,9 @@ def _run(arguments: Sequence[str]) -> int:
                 _refuse_other_verb(arguments)
             parser = build_parser(first if is_known else None)
             options = parser.parse_args(arguments)
+            from skyplane_orchestration.cli.arguments import settle_deployment
+
+            settle_deployment(options)
         configure_logging(options.verbose)
         log.info("start of the command took %.2f s of CPU time", time.process_time())
         with timed("the command after its start"):

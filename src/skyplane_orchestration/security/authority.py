@@ -10,21 +10,19 @@ the salt, with one info label per purpose).
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import secrets
 import ssl
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.security.private_files import config_path, kept_text
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -41,15 +39,11 @@ CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR
 
 _KEY_BYTES: Final = 32
 _INFO_PREFIX: Final = b"skyplane-orchestration v1 "
-_GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def default_secret_path() -> Path:
     """`$XDG_CONFIG_HOME/skyplane-orch/secret`, by default in `~/.config`."""
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification: a relative value is ignored.
-    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
-    return base / "skyplane-orch" / "secret"
+    return config_path("secret")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,61 +75,9 @@ class FleetSecret:
         user, or if it cannot be read or created.
         """
         place = default_secret_path() if path is None else path
-        try:
-            try:
-                return cls.from_text(_read_private(place))
-            except FileNotFoundError:
-                _create_secret(place)
-                return cls.from_text(_read_private(place))
-        except OSError as error:
-            raise ConfigurationInvalid(
-                f"the fleet secret {place} cannot be read or created: {error.strerror};"
-                " give the secret in the connection instead, or make its directory writable"
-            ) from error
-
-
-def _read_private(path: Path) -> str:
-    # Without O_NONBLOCK, opening a named pipe would block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise ConfigurationInvalid(f"the fleet secret {path} is not a regular file")
-    with os.fdopen(descriptor, encoding="utf-8") as file:
-        if status.st_mode & _GROUP_AND_OTHERS:
-            raise ConfigurationInvalid(
-                f"the fleet secret {path} has mode {stat.S_IMODE(status.st_mode):04o}, so"
-                f" other users can read it; run `chmod 600 {path}`, and create a new secret if"
-                " another user may have read it"
-            )
-        if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigurationInvalid(
-                f"the fleet secret {path} belongs to user {status.st_uid}; use a file of your own"
-            )
-        try:
-            return file.read()
-        except UnicodeDecodeError as error:
-            raise ConfigurationInvalid(
-                f"the fleet secret {path} is not text; write one with"
-                f" `openssl rand -hex 32 > {path}`"
-            ) from error
-
-
-def _create_secret(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
-            file.flush()
-            os.fsync(descriptor)
-        # A hard link is atomic and, unlike a rename, never replaces a secret that another
-        # process has created in between.
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(draft)
-    finally:
-        draft.unlink()
+        give = "give the secret in the connection instead"
+        make = partial(secrets.token_hex, _KEY_BYTES)
+        return cls.from_text(kept_text(place, "the fleet secret", make, give))
 
 
 class Authority:

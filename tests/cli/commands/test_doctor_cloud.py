@@ -14,6 +14,12 @@ from skyplane_orchestration.provision.aws import AwsCloud
 from skyplane_orchestration.provision.fleet.machines import PublicHosts
 
 
+@pytest.fixture(autouse=True)
+def deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the policies of the fakes name."""
+    monkeypatch.setenv("SKYPLANE_DEPLOYMENT", "prod")
+
+
 def test_the_quotas_of_a_region_are_told(
     account: Account, run_json: RunJson, tmp_path: Path
 ) -> None:
