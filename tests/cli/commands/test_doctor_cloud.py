@@ -73,7 +73,7 @@ def test_ranges_of_the_whole_internet_are_a_warning(run_json: RunJson, tmp_path:
 
 
 @pytest.mark.usefixtures("aws_keys")
-def test_a_worker_behind_a_proxy_fails_and_hides_nothing(
+def test_a_worker_behind_a_proxy_is_warned_and_nothing_is_hidden(
     run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The proxy lets the API's calls through; here they go to loopback without it."""
@@ -83,9 +83,9 @@ def test_a_worker_behind_a_proxy_fails_and_hides_nothing(
     monkeypatch.setattr(AwsCloud, "public_hosts", hosts)
     with ACCOUNTS["aws"]() as account:
         file = account.clouds_file(tmp_path, regions=[account.region])
-        document = run_json("doctor", "--cloud", "aws", "--clouds", file, code=1)
+        document = run_json("doctor", "--cloud", "aws", "--clouds", file)
     states = {check["name"]: check["state"] for check in document["checks"]}
-    assert states["aws worker"] == "fail"
+    assert states["aws worker"] == "warn"
     assert states["aws permissions"] == "ok"
 
 
@@ -137,7 +137,7 @@ def test_a_region_without_an_answer_does_not_hide_the_others(
     with ACCOUNTS["aws"]() as account:
         account.fake.conditions.denied_regions.add("us-east-1")
         file = account.clouds_file(tmp_path, regions=[account.region, account.other])
-        document = run_json("doctor", "--cloud", "aws", "--clouds", file, code=1)
+        document = run_json("doctor", "--cloud", "aws", "--clouds", file)
     states = {check["name"]: check["state"] for check in document["checks"]}
     assert states[f"{account.other} quotas"] == "fail"
     assert states[f"{account.region} L-1216C47A"] == "ok"

@@ -37,7 +37,7 @@ def worker_findings(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
         parts = urlsplit(known.get("https") or known.get("all") or "")
         # Without credentials.
         proxy = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
-        return (Finding(name, False, _behind(proxy, hosts.api)),) if proxy else ()
+        return (Finding(name, True, _behind(proxy, hosts.api), True),) if proxy else ()
     if ip_address(address).is_private:
         return ()
     if not _answering(hosts.web, 80):
@@ -53,10 +53,10 @@ def worker_findings(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
 
 def _behind(proxy: str, host: str) -> str:
     return (
-        f"this machine reaches {host} only through the proxy {proxy}, so it cannot run fleets: it"
-        f" calls gateways at ports {_PORTS} of their instances, and these connections take no"
-        " proxy; let it open TCP connections to these ports, give instances addresses in your own"
-        " network (public_address: false), or run it where it gets out"
+        f"this machine reaches {host} only through the proxy {proxy}, and calls gateways through"
+        f" it too: the proxy has to allow CONNECT to ports {_PORTS} of instances, which is not"
+        " checked; if it does not, let this machine open TCP connections to these ports"
+        " (NO_PROXY), or give instances addresses in your own network (public_address: false)"
     )
 
 
