@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
+.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster live screenshots \
 	test-image test-kubernetes boot-test vendor-models check coverage dist release docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
@@ -56,6 +56,9 @@ e2e-airflow: $(PROGRAMS)  ## a whole Airflow 3 with kills, restarts and cleared 
 
 e2e-dagster: $(PROGRAMS)  ## `dagster dev` with runs that are terminated at every gap between steps
 	@$(BIN)/python -m tests.matrix dagster-1.13 --module tests.e2e_dagster
+
+live: $(INSTALLED)  ## copies within real clouds, for 1 USD at most; tests/live/README.md says what to set
+	@$(BIN)/python -m tests.live
 
 screenshots: $(INSTALLED)  ## of Airflow's and Dagster's pages, for the docs; needs Chromium
 	@$(BIN)/python -m tests.screenshots.airflow
