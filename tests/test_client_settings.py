@@ -31,7 +31,6 @@ HOSTS = Path("hosts.yaml")
         ({"hosts_file": HOSTS}, "'ssh' only"),
         ({"provisioner": "cloud"}, "needs a clouds_file, or clouds"),
         ({"provisioner": "cloud", "clouds_file": HOSTS, "clouds": {}}, "exclude each other"),
-        ({"provisioner": "aws"}, "'aws' needs a clouds_file, or clouds"),
         ({"clouds_file": HOSTS}, "^clouds_file is for the provisioner 'cloud' or 'aws' or "),
         ({"clouds": {"aws": {}}}, "^clouds is for the provisioner 'cloud' or 'aws' or "),
         (

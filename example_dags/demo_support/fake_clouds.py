@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.clouds.fakes import open_arm, open_ec2, open_gce
-from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.clouds.gateways import GATEWAY
 
 from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.bill import Bill, bill_of
@@ -71,7 +71,6 @@ class FakeClouds:
     def write_settings(self, path: Path) -> None:
         """Write the clouds file of a user."""
         document = {
-            "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],
             "poll_s": 0.5,
             "provision_s": dict.fromkeys(("aws", "gcp", "azure"), PROVISION_S),

@@ -126,7 +126,8 @@ class ClientSettings:
         ):
             count = sum(one is not None for one in given)
             file, content = FieldName(f"{what}_file"), FieldName(what)
-            if self.provisioner in owners and count == 0:
+            # A cloud alone is used with the settings of this process.
+            if self.provisioner in owners and self.provisioner not in CLOUDS and count == 0:
                 shown = file._replace(shown=f"a {what}_file, or {what} in its place")
                 raise ConfigurationInvalid(
                     Text(f"the provisioner {self.provisioner!r} needs ", shown)
@@ -168,6 +169,11 @@ class ClientSettings:
     def _is_on_instances(self) -> bool:
         return self.provisioner in _ON_INSTANCES
 
+    @property
+    def _is_ambient(self) -> bool:
+        """Whether a cloud is used with the credentials and variables of this process alone."""
+        return self.provisioner in CLOUDS and self.clouds_file is None and self.clouds is None
+
     def command(self, *words: str) -> str:
         """A command line of `skyplane-orch` that finds the fleets of one deployment.
 
@@ -180,7 +186,7 @@ class ClientSettings:
         # What is in the settings of an orchestrator has no file.
         if self.provisioner == SSH:
             named += ["--hosts", str(self.hosts_file or "HOSTS.yaml")]
-        if self._is_on_instances:
+        if self._is_on_instances and not self._is_ambient:
             named += ["--clouds", str(self.clouds_file or "CLOUDS.yaml")]
         if self.provisioner != LOCAL:
             named = ["--provisioner", self.provisioner, *named]
@@ -255,11 +261,18 @@ class ClientSettings:
         return SmallJobsProvisioner(outside, local.root, place, is_small=is_small)
 
     def _open_clouds(self, sources: CredentialSources | None) -> Provisioner:
-        from skyplane_orchestration.provision.cloud_registry import parse_clouds, read_clouds
+        from skyplane_orchestration.provision.cloud_registry import (
+            ambient_clouds,
+            parse_clouds,
+            read_clouds,
+        )
         from skyplane_orchestration.security.store_credentials import CredentialSources
 
         file = self.clouds_file
-        settings = parse_clouds(self.clouds) if file is None else read_clouds(file)
+        if self._is_ambient:
+            settings = ambient_clouds(self.provisioner)
+        else:
+            settings = parse_clouds(self.clouds) if file is None else read_clouds(file)
         if self.provisioner != CLOUD:
             settings = settings.only(self.provisioner)
         return settings.open(sources or CredentialSources())

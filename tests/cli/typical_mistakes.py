@@ -37,7 +37,7 @@ MISTAKES: Final[list[tuple[str, str]]] = [
     ("cp -r {tree} {tmp}/new --recursiv", "did you mean --recursive?"),
     ("cp -r --move {tree} {tmp}/new --no-verify", "leave out --no-verify"),
     ("cp -r {tree} {tmp}/new --strict-metadata", "leave out --strict-metadata"),
-    ("cp -r {tree} {tmp}/new --provisioner aws", "needs --clouds"),
+    ("cp -r {tree} {tmp}/new --provisioner cloud", "needs --clouds"),
     ("cp -r {tree} {tmp}/new --provisioner ssh", "needs --hosts"),
     (
         "cp {tree}/* {tmp}/new",

@@ -60,9 +60,9 @@ def open_arm(
 
 
 def aws_policy(*deployments: str) -> dict[str, Any]:
-    """The policy for deployments, whose names stand where the file has `DEPLOYMENT`."""
+    """The policy for deployments, whose names take the place of `DEPLOYMENT`; `*` for all."""
     text = (_FILES / "aws.json").read_text()
-    names = json.dumps([ALPHABET.escaped(one) for one in deployments])
+    names = json.dumps([one if one == "*" else ALPHABET.escaped(one) for one in deployments])
     policy: dict[str, Any] = json.loads(text.replace('"DEPLOYMENT"', names))
     return policy
 

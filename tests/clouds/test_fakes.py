@@ -33,4 +33,4 @@ def test_the_policy_is_for_the_deployment_as_its_tag_has_it(deployment: str) -> 
         for value in condition.values
         if condition.key.endswith("/skyplane:deployment")
     }
-    assert named == {"prod" if deployment == "prod" else "prod eu=3D=2A"}
+    assert named == {"prod" if deployment == "prod" else "prod eu=3d=2a"}

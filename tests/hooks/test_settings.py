@@ -141,7 +141,6 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
     [
         ({"fleet_secret": "short"}, "32"),
         ({"provisioner": "moon"}, "no provisioner 'moon'"),
-        ({"provisioner": "aws"}, "'aws' needs a clouds_file, or clouds"),
         ({"provisioner": "ssh"}, "needs a hosts_file"),
         ({"hosts_file": "/etc/hosts.yaml"}, "for the provisioner 'ssh' only"),
         ({"provisioner": "ssh", "hosts": "a"}, "hosts .* JSON object"),

@@ -49,8 +49,8 @@ def skip_without_an_index(output: str) -> None:
         pytest.skip(f"the package index cannot be reached: {output.strip()[-200:]}")
 
 
-def make_environment_with_extra(folder: Path, wheel: Path, extra: str) -> Path:
-    """An environment with the wheel and the requirements of an extra; its interpreter.
+def make_environment_with_extra(folder: Path, wheel: Path, *extras: str) -> Path:
+    """An environment with the wheel and the requirements of extras; its interpreter.
 
     The requirements are links to the packages of this environment, whose versions are the
     pinned ones. Installing them again would compile them again, which takes most of the time.
@@ -58,7 +58,7 @@ def make_environment_with_extra(folder: Path, wheel: Path, extra: str) -> Path:
     python = make_environment(folder / "venv")
     install(python, "--no-deps", wheel)
     packages = folder / "packages"
-    for name in _requirements(wheel, extra):
+    for name in _requirements(wheel, extras):
         _link(name, packages)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site_packages = folder / "venv" / "lib" / version / "site-packages"
@@ -66,12 +66,12 @@ def make_environment_with_extra(folder: Path, wheel: Path, extra: str) -> Path:
     return python
 
 
-def _requirements(wheel: Path, extra: str) -> set[str]:
-    """Names of all distributions that the wheel needs with an extra, by their metadata."""
+def _requirements(wheel: Path, extras: Iterable[str]) -> set[str]:
+    """Names of all distributions that the wheel needs with extras, by their metadata."""
     with ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))
-    wanted = list(_applicable(metadata.get_all("Requires-Dist") or (), {extra}))
+    wanted = list(_applicable(metadata.get_all("Requires-Dist") or (), extras))
     seen: set[tuple[str, frozenset[str]]] = set()
     while wanted:
         requirement = wanted.pop()

@@ -202,7 +202,9 @@ def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> Non
 
 
 @pytest.mark.long
-def test_aws_plans_verifies_and_sweeps_buckets(with_extra: WithExtra, s3_endpoint: str) -> None:
+def test_aws_plans_copies_verifies_and_sweeps_buckets(
+    with_extra: WithExtra, s3_endpoint: str
+) -> None:
     identity = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     s3 = boto3.client(
         "s3",
@@ -222,7 +224,7 @@ def test_aws_plans_verifies_and_sweeps_buckets(with_extra: WithExtra, s3_endpoin
     assert plan["volume_gb"] == 3e-9
     succeeded(aws.command("verify", "-r", *ends, **variables))
     succeeded(aws.command("sweep", "--destination", "s3://bucket/", **variables))
-    assert_names("gateway", aws.command("cp", "-r", *ends, *regions, **variables))
+    succeeded(aws.command("cp", "-r", *ends, *regions, **variables))
 
 
 @pytest.mark.long

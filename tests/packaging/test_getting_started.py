@@ -88,6 +88,8 @@ def test_no_command_replaces_an_orchestrator_that_is_there(block: Block, line: s
         return
     before = block.text[: block.text.index(line)]
     has_own_environment = re.search(r"^ *python3 -m venv ", before, re.M) is not None
+    if not has_own_environment and not re.search(r"\[[^]]*(airflow|dagster)", line):
+        return  # Nothing of it needs an orchestrator.
     assert has_own_environment or any(word in line for word in _KEEPS)
     named = re.findall(r"-c (\S+)", line)
     assert len(named) == has_own_environment, "only a new environment takes pins"
@@ -204,5 +206,5 @@ def follow_instances(reader: Reader) -> None:
     policy = json.loads((reader.checkout / "policy.json").read_text())
     assert "prod-eu" in json.dumps(policy)
     (connection,) = json.loads(reader.type("airflow connections get skyplane_default -o json"))
-    assert json.dumps("203.0.113.7/32") in json.dumps(connection["extra_dejson"])
+    assert "aws:us-east-1" in json.dumps(connection["extra_dejson"])
     reader.type(f"python {reader.dags / dag.saved_as}")

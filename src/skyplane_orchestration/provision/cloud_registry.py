@@ -174,6 +174,15 @@ def _ambient_settings(name: str) -> Mapping[str, Any]:
     )
 
 
+def ambient_clouds(name: str) -> CloudsSettings:
+    """One cloud, with the credentials and variables of this process. Raises ConfigurationInvalid.
+
+    Args:
+        name: `aws`, ...
+    """
+    return parse_clouds({name: _ambient_settings(name)}, f"the provisioner {name!r} without a file")
+
+
 def read_clouds(path: Path) -> CloudsSettings:
     """Settings from a YAML or JSON file.
 

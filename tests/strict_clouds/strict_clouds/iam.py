@@ -24,7 +24,7 @@ _KEYS: Final = {
         *("aws:RequestTag/", "aws:ResourceTag/", "ec2:CreateAction", "iam:PassedToService"),
         "s3express:SessionMode",
     ),
-    _LIKE: ("s3:prefix", "kms:ViaService"),
+    _LIKE: ("aws:RequestTag/", "aws:ResourceTag/", "s3:prefix", "kms:ViaService"),
     # The only one of them that may have several values in a request.
     _ALL_EQUAL: ("aws:TagKeys",),
 }

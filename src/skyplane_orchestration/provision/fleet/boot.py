@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 #: The exchange takes four round trips, and a cloud's API calls for the tag.
 _TIMEOUT_S: Final = 20.0
-#: Instances give up sooner on a caller that is too slow (`user_data.py`).
-_PUSH_TIMEOUT_S: Final = 330.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
 _CHALLENGE_BYTES: Final = 32
@@ -148,7 +146,7 @@ class Boot:
         if software is None:
             return
         try:
-            is_taken = software.push(stream, _PUSH_TIMEOUT_S)
+            is_taken = software.push(stream, self._timeout_s)
         except OSError as error:
             raise GatewayUnreachable(f"{address} cannot be sent its software: {error}") from error
         if is_taken:

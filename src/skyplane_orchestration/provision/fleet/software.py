@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import io
 import socket
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
+from skyplane_orchestration.provision.fleet.receive import CALL_TIMEOUT_S
 
 _PACKAGES: Final = ("pip", "skyplane_gateway")
 #: Of the packages, what a gateway's machine uses: code, pins, and pip's certificates.
@@ -40,7 +40,6 @@ WHEELS: Final = "wheels"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 _READ_BYTES: Final = 1 << 20
 _ANSWER_BYTES: Final = 64
-_LEAST_TIMEOUT_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +60,29 @@ class Software:
         """Its bytes. Raises OSError."""
         return Path(self.path).open("rb") if self.path else io.BytesIO(gateway_archive())
 
-    def push(self, open_stream: Callable[[float], socket.socket], timeout_s: float) -> bool:
+    def push(self, open_stream: Callable[[float], socket.socket], answer_timeout_s: float) -> bool:
         """Send it to a machine that waits for it.
 
         Args:
             open_stream: connects with the machine within a time, in seconds. Raises OSError.
-            timeout_s: of the whole.
+            answer_timeout_s: until it is connected, and again until it wants the archive.
 
         Returns:
             Whether the machine has taken it now. False: it waits for no software, or for another.
 
         Raises OSError: no connection, or it broke.
         """
-        deadline_s = time.monotonic() + timeout_s
         with ExitStack() as stack:
-            stream = stack.enter_context(open_stream(timeout_s))
+            stream = stack.enter_context(open_stream(answer_timeout_s))
+            stream.settimeout(answer_timeout_s)
             answers = stack.enter_context(stream.makefile("rb"))
             stream.sendall(f"skyplane {self.sha256}\n".encode())
             if answers.readline(_ANSWER_BYTES) != b"send\n":
                 return False
             archive = stack.enter_context(self.open())
+            # The machine gives up first on a caller that is too slow.
+            stream.settimeout(CALL_TIMEOUT_S)
             while part := archive.read(_READ_BYTES):
-                stream.settimeout(max(deadline_s - time.monotonic(), _LEAST_TIMEOUT_S))
                 stream.sendall(part)
             return answers.readline(_ANSWER_BYTES) == b"taken\n"
 
