@@ -15,6 +15,7 @@ from tests.provision.fleet.replanning import FAST
 from tests.transfer.samples import JOB as BARE_JOB, PLAN, A, B, fleet_of, status
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_gateway.journal.document import Journal, encode_journal
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration import planner
@@ -146,6 +147,9 @@ class FakeProvisioner:
     def destroy(self, key: str) -> tuple[str, ...]:
         self.script.do("destroy")
         return self.script.stopped
+
+    def dial_to(self, fleet_key: str, node: str) -> Dial:
+        return directly
 
     def describe(self, fleet_key: str) -> tuple[str, ...]:
         return self.script.found

@@ -30,7 +30,8 @@ PUBLIC = [
 #: Scripts, journals and gateways of another release know errors by these names.
 CODES = """
 address-taken already-exists budget-reached cancelled capacity-unavailable checksum-mismatch
-cloud-access-denied cloud-unavailable configuration-invalid credentials-expired empty-source
+cloud-access-denied cloud-unavailable configuration-invalid credentials-expired
+credentials-too-wide empty-source
 fleet-lost foreign-host gateway-draining gateway-error gateway-lost gateway-unreachable
 grid-invalid instance-type-not-offered internal-error invalid-key invalid-location
 journal-unreadable launch-refused metadata-not-carried missing-extra not-authorised not-found

@@ -117,7 +117,7 @@ class Live:
 
     def _fleet(self, cloud: str) -> tuple[str, ...]:
         words = ("--provisioner", cloud, "--deployment", self.deployment)
-        return *words, "--clouds", self.clouds_file
+        return (*words, "--clouds", self.clouds_file) if self.clouds_file else words
 
     def command(self, *words: str) -> dict[str, Any]:
         """The answer of a command of this installation. Raises StepFailed and Stopped."""
@@ -148,19 +148,6 @@ class Live:
             raise Stopped
 
 
-def defaults(path: Path) -> str:
-    """A clouds file with nothing but the project and the subscription, if there are any."""
-    project = os.environ.get("GOOGLE_CLOUD_PROJECT")
-    subscription = os.environ.get("AZURE_SUBSCRIPTION_ID")
-    sections = {
-        "aws": {},
-        **({"gcp": {"project": project}} if project else {}),
-        **({"azure": {"subscription_id": subscription}} if subscription else {}),
-    }
-    path.write_text(json.dumps(sections))
-    return str(path)
-
-
 def main() -> int:
     given = {cloud: os.environ.get(f"SKYPLANE_LIVE_{cloud.upper()}", "") for cloud in CLOUDS}
     if any(prefixes and len(prefixes.split()) != 2 for prefixes in given.values()) or not any(
@@ -186,7 +173,6 @@ def main() -> int:
             file = Path(name, "original", path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(os.urandom(size))
-        live.clouds_file = live.clouds_file or defaults(Path(name, "clouds.json"))
         try:
             for cloud, prefixes in given.items():
                 asked = bool(prefixes) and not live.is_stopped

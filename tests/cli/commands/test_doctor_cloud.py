@@ -137,7 +137,7 @@ def test_a_region_without_an_answer_does_not_hide_the_others(
     with ACCOUNTS["aws"]() as account:
         account.fake.conditions.denied_regions.add("us-east-1")
         file = account.clouds_file(tmp_path, regions=[account.region, account.other])
-        document = run_json("doctor", "--cloud", "aws", "--clouds", file)
+        document = run_json("doctor", "--cloud", "aws", "--clouds", file, code=1)
     states = {check["name"]: check["state"] for check in document["checks"]}
     assert states[f"{account.other} quotas"] == "fail"
     assert states[f"{account.region} L-1216C47A"] == "ok"

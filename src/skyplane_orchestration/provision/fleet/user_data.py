@@ -319,6 +319,7 @@ cat > "$directory/receive.py" <<'PYTHON'
 say "waiting for the software on $address"
 retry "$python" "$directory/receive.py" "$directory/software.zip" @SHA256@ @URL@ \
     "$address" @PORT@ @BYTES@
+say 'installing the software'
 umask 022
 "$python" -m zipfile -e "$directory/software.zip" "$directory/software"
 "$python" -m venv --without-pip "$directory/venv"

@@ -21,6 +21,7 @@ from skyplane_orchestration.provision.kubernetes.options import (
     KubernetesOptions,
     label_of,
 )
+from skyplane_orchestration.units import BYTES_PER_GIB, BYTES_PER_MIB, SECONDS_PER_HOUR
 
 #: The annotation with the region tag.
 REGION: Final = "region"
@@ -31,12 +32,11 @@ CONTAINER: Final = "gateway"
 #: A gateway gives its cleanup 30 s before it leaves.
 _GRACE_S: Final = 40
 #: So long an ended Job stays, for the end of its log.
-_KEPT_S: Final = 3600
+_KEPT_S: Final = int(SECONDS_PER_HOUR)
 #: The two parts of the user data: a line, and for an image without a gateway a script.
 _DOCUMENT: Final = "document"
 _SCRIPT: Final = "boot"
 _ENROLMENT: Final = "/run/skyplane"
-_MIB_PER_GIB: Final = 1024
 _NAME_CHARACTERS: Final = 20
 
 Manifest = dict[str, Any]
@@ -95,7 +95,7 @@ def _pod_spec(
     account = region.service_account if has_identity else ""
     resources = {
         "cpu": f"{round(region.cpu * 1000)}m",
-        "memory": f"{round(region.memory_gib * _MIB_PER_GIB)}Mi",
+        "memory": f"{round(region.memory_gib * BYTES_PER_GIB / BYTES_PER_MIB)}Mi",
     }
     spec: Manifest = {
         "restartPolicy": "Never",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion
+from skyplane_orchestration.units import BYTES_PER_GIB
 
 _QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)([EPTGMk]i?|Ki|[munpf]|[eE][+-]?[0-9]+)?\Z")
 _DECIMAL: Final = {
@@ -32,7 +33,7 @@ def quantity(text: str) -> float:
 
 def _needs(place: ClusterRegion) -> dict[str, float]:
     """What one instance counts for, by the name of a resource."""
-    memory = place.memory_gib * 1024.0**3
+    memory = place.memory_gib * BYTES_PER_GIB
     return {
         **dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), place.cpu),
         **dict.fromkeys(("memory", "requests.memory", "limits.memory"), memory),

@@ -161,6 +161,7 @@ PYTHON
 say "waiting for the software on $address"
 retry "$python" "$directory/receive.py" "$directory/software.zip" cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd '' \
     "$address" 7600 2500000
+say 'installing the software'
 umask 022
 "$python" -m zipfile -e "$directory/software.zip" "$directory/software"
 "$python" -m venv --without-pip "$directory/venv"
