@@ -87,7 +87,9 @@ def proxy_for(host: str) -> SplitResult | None:
         if not ip_address(host).is_global:
             return None
     known = getproxies()
-    address = known.get("https") or known.get("all") or ""
+    # What ALL_PROXY names of another kind is for other programs.
+    shared = known.get("all") or ""
+    address = known.get("https") or (shared if shared.startswith("http://") else "")
     if not address or proxy_bypass(host):
         return None
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.connect_proxy import connect_proxy
 
-from skyplane_gateway.common.dialing import dial
+from skyplane_gateway.common.dialing import dial, proxy_for
 
 #: Of the internet; no test connects with it.
 FAR = "8.8.8.8"
@@ -64,6 +64,13 @@ def test_a_public_address_is_reached_through_the_proxy(
     assert proxy.asked == [(FAR, 7600), (FAR, 7600), ("gateway.example", 443)]
     wanted = b"Basic " + b64encode(b"u@corp:p/hush")
     assert [wanted in head for head in proxy.heads] == [True, False, False]
+
+
+def test_a_proxy_of_another_kind_for_all_programs_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
+    assert proxy_for(FAR) is None
 
 
 def test_what_needs_no_proxy_is_reached_directly(

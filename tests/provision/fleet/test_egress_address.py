@@ -77,3 +77,9 @@ def test_echoes_are_reached_by_https(monkeypatch: pytest.MonkeyPatch) -> None:
             InstanceOptions(egress_address_urls=(url,))
     monkeypatch.setenv("SKYPLANE_EGRESS_ADDRESS_URLS", "https://a.example  https://b.example/x")
     assert InstanceOptions().egress_address_urls == ("https://a.example", "https://b.example/x")
+
+
+@pytest.mark.parametrize("url", ["ftp://echo.example", "https://", "https://echo.example:99999/"])
+def test_what_is_no_address_of_an_echo_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="egress_address_urls has"):
+        module.check_echoes([url])

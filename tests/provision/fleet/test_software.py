@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 from tests.ports import free_port
+from tests.provision.fleet.enrolling import enrol_at
 
 from skyplane_gateway.common.dialing import directly
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.fleet import receive, software
 from skyplane_orchestration.provision.fleet.software import Software, own_software, software_in
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 TIMEOUT_S = 30.0
+AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
 HOST = "127.0.0.1"
 
 
@@ -57,13 +60,20 @@ def receiver(wanted: Software, directory: Path) -> Iterator[Receiver]:
         one.process.communicate()
 
 
+def write_bundle(path: Path, **more: bytes) -> str:
+    """A bundle with one wheel, and other content for files of the gateway."""
+    with zipfile.ZipFile(path, "w") as archive:
+        software.add_packages(archive)
+        archive.writestr("wheels/a.whl", b"a" * 100_000)
+        for name, content in more.items():
+            archive.writestr(f"skyplane_gateway/{name}.py", content)
+    return str(path)
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Software:
-    """A bundle of a few bytes."""
-    path = tmp_path / "bundle.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("wheels/a.whl", b"a" * 100_000)
-    return software_in(str(path))
+    """A bundle."""
+    return software_in(write_bundle(tmp_path / "bundle.zip"))
 
 
 def test_a_machine_takes_the_software_that_it_waits_for(tmp_path: Path) -> None:
@@ -154,10 +164,32 @@ def test_a_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a", b"")
+    write_bundle(tmp_path / "new.zip", later=b"")
     for name, says in (
+        ("new.zip", "has the gateway of another version"),
         ("none", "cannot be read"),
         ("text", "cannot be read"),
         ("other.zip", "is no bundle"),
     ):
         with pytest.raises(ConfigurationInvalid, match=says):
             software_in(str(tmp_path / name))
+
+
+def test_a_bundle_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.zip"
+    first = software_in(write_bundle(path))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("wheels/b.whl", b"b")
+    second = software_in(str(path))
+    assert second.size_bytes == path.stat().st_size != first.size_bytes
+    assert second.sha256 != first.sha256
+
+
+def test_an_instance_that_has_got_its_software_is_not_enrolled_yet(
+    small: Software, tmp_path: Path
+) -> None:
+    with receiver(small, tmp_path) as machine:
+        machine.open(TIMEOUT_S).close()
+        address = (HOST, machine.port)
+        key_id = enrol_at(address, AUTHORITY, "aws:a/0", "launch", {}, software=lambda: small)
+    assert key_id == ""

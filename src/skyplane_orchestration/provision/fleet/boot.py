@@ -85,6 +85,8 @@ class Boot:
     ) -> str:
         """Prove a started instance, pin its key, configure its gateways; the id of its key.
 
+        Empty: the instance has waited for its software, has it now, and installs it.
+
         May be repeated until the instance has its gateways: then it has closed the port, and they
         answer on theirs.
 
@@ -93,11 +95,9 @@ class Boot:
             pin: writes the key's id to the instance's tags; called once, before anything secret is
                 sent, unless the key is pinned already.
 
-        An instance that waits for its software gets that first, and installs it.
-
         Raises:
             GatewayUnreachable: the instance does not listen yet, is gone, has its gateways already,
-                has just got its software, or the connection broke.
+                or the connection broke.
             NotAuthorised: another machine answers, another key is pinned, or the instance refuses
                 this worker.
             ConfigurationInvalid: the instance cannot use its configuration.
@@ -106,7 +106,8 @@ class Boot:
         challenge = secrets.token_bytes(_CHALLENGE_BYTES)
         context = authority.enrolment_context()
         stream = self._stream_to(instance)
-        self._push(self._software(instance), stream, address)
+        if self._push(self._software(instance), stream, address):
+            return ""
         with EnrolmentClient(stream, address, context, self._timeout_s) as client:
             expected = proof_of(
                 authority.enrolment_token(name, instance.launch_id),
@@ -141,14 +142,14 @@ class Boot:
             )
         return key_id
 
-    def _push(self, software: Software | None, stream: OpenStream, address: str) -> None:
-        """Raises GatewayUnreachable: the instance installs it now, or cannot be reached."""
+    def _push(self, software: Software | None, stream: OpenStream, address: str) -> bool:
+        """Whether the instance has taken its software now. Raises GatewayUnreachable."""
         if software is None:
-            return
+            return False
         try:
             is_taken = software.push(stream, self._timeout_s)
         except OSError as error:
             raise GatewayUnreachable(f"{address} cannot be sent its software: {error}") from error
         if is_taken:
             log.info("the instance at %s has its software, and installs it", address)
-            raise GatewayUnreachable(f"the instance at {address} installs its software")
+        return is_taken

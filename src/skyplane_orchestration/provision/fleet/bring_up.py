@@ -337,9 +337,12 @@ class BringUp:
             return key_id
         configs = {node: self._config(instance, number, node) for number, node in enumerate(nodes)}
         try:
-            self._keys[instance.cloud_id] = self.context.boot.enrol(
-                self.authority, instance, configs, partial(self.members.pin, instance)
-            )
+            pin = partial(self.members.pin, instance)
+            key_id = self.context.boot.enrol(self.authority, instance, configs, pin)
+            if key_id:
+                self._keys[instance.cloud_id] = key_id
+            else:  # It installs its software, for which it has the time of a boot again.
+                self._seen_since_s[instance.cloud_id] = self.context.clock.monotonic()
         except GatewayUnreachable as error:
             log.debug("%s: %s", instance.instance, error)
         return ""

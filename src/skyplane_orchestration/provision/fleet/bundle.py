@@ -57,7 +57,6 @@ def write_bundle(path: Path, pythons: Sequence[str] = PYTHONS) -> Software:
             raise ConfigurationInvalid(f"the bundle {path} cannot be written: {error}") from error
         finally:
             draft.unlink(missing_ok=True)
-    software_in.cache_clear()
     return software_in(str(path))
 
 

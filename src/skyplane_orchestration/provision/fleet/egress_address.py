@@ -37,6 +37,10 @@ def check_echoes(urls: Sequence[str]) -> None:
     for url in urls:
         parts = urlsplit(url)
         is_here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
+        try:
+            _ = parts.port
+        except ValueError as error:
+            raise ConfigurationInvalid(f"egress_address_urls has {url!r}: {error}") from error
         if not parts.hostname or not (parts.scheme == "https" or is_here):
             raise ConfigurationInvalid(
                 f"egress_address_urls has {url!r}, which is no HTTPS address, such as"
@@ -53,6 +57,7 @@ def egress_address(urls: Sequence[str]) -> str:
     """
     failures = []
     for url in urls:
+        said = ""
         try:
             said = _asked(urlsplit(url))
             address = IPv4Address(said)

@@ -90,6 +90,7 @@ class InstanceProvisioner(Provisioner):
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         clouds = self._context.clouds.all()
+        self._admission.forget(fleet_key)
         try:
             # One cloud without an answer must not keep the instances of the others alive.
             stopped = in_parallel(
@@ -140,7 +141,8 @@ class InstanceProvisioner(Provisioner):
                 for process, node in enumerate(gateway_names(one))
             )
             try:
-                self._admission.admit_to(alive)
+                if not dry_run:
+                    self._admission.admit_to(alive)
             except SkyplaneError as error:
                 log.warning("fleet %s may not let this worker in: %s", key, error)
             return is_living(key, gateways, authority_of, self._context.connect)

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
-from skyplane_orchestration.provision.fleet.receive import CALL_TIMEOUT_S
 
-_PACKAGES: Final = ("pip", "skyplane_gateway")
+_GATEWAY: Final = "skyplane_gateway"
+_PACKAGES: Final = ("pip", _GATEWAY)
 #: Of the packages, what a gateway's machine uses: code, pins, and pip's certificates.
 _SUFFIXES: Final = (".py", ".lock", ".pem", "py.typed")
 #: Where an archive has the wheels of the pinned requirements.
@@ -40,6 +40,8 @@ WHEELS: Final = "wheels"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 _READ_BYTES: Final = 1 << 20
 _ANSWER_BYTES: Final = 64
+#: A machine that takes nothing for so long is gone.
+_PROGRESS_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,7 @@ class Software:
             if answers.readline(_ANSWER_BYTES) != b"send\n":
                 return False
             archive = stack.enter_context(self.open())
-            # The machine gives up first on a caller that is too slow.
-            stream.settimeout(CALL_TIMEOUT_S)
+            stream.settimeout(_PROGRESS_TIMEOUT_S)
             while part := archive.read(_READ_BYTES):
                 stream.sendall(part)
             return answers.readline(_ANSWER_BYTES) == b"taken\n"
@@ -94,23 +95,35 @@ def own_software() -> Software:
     return Software("", hashlib.sha256(archive).hexdigest(), len(archive))
 
 
-@cache
 def software_in(path: str) -> Software:
-    """A bundle, as `skyplane-orch bundle` writes it. Raises ConfigurationInvalid."""
-    digest = hashlib.sha256()
+    """A bundle of this version, as `skyplane-orch bundle` writes it.
+
+    Raises ConfigurationInvalid.
+    """
     try:
-        with Path(path).open("rb") as file:
-            names = zipfile.ZipFile(file).namelist()
-            file.seek(0)
-            while part := file.read(_READ_BYTES):
-                digest.update(part)
-            size_bytes = file.tell()
+        status = Path(path).stat()
+        return _software_in(path, status.st_mtime_ns, status.st_size)
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigurationInvalid(f"the bundle {path} cannot be read: {error}") from error
-    if not any(name.startswith(f"{WHEELS}/") for name in names):
-        raise ConfigurationInvalid(
-            f"{path} is no bundle: it has no folder {WHEELS}; `skyplane-orch bundle` writes one"
-        )
+
+
+@cache
+def _software_in(path: str, _mtime_ns: int, size_bytes: int) -> Software:
+    with Path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        if not any(name.startswith(f"{WHEELS}/") for name in names):
+            raise ConfigurationInvalid(
+                f"{path} is no bundle: it has no folder {WHEELS}; `skyplane-orch bundle` writes one"
+            )
+        own = dict(_sources(files(_GATEWAY), _GATEWAY))
+        found = {name: archive.read(name) for name in names if name.startswith(f"{_GATEWAY}/")}
+        if found != own:
+            raise ConfigurationInvalid(
+                f"{path} has the gateway of another version; write it again with `skyplane-orch"
+                " bundle`"
+            )
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256")
     return Software(path, digest.hexdigest(), size_bytes)
 
 
@@ -142,7 +155,7 @@ def add_packages(archive: zipfile.ZipFile) -> None:
 @cache
 def gateway_requirements() -> str:
     """The pinned requirements of the gateway, a requirements file."""
-    return files("skyplane_gateway").joinpath("requirements.lock").read_text(encoding="utf-8")
+    return files(_GATEWAY).joinpath("requirements.lock").read_text(encoding="utf-8")
 
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
