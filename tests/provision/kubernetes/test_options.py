@@ -148,17 +148,20 @@ def quota(resource: str, hard: str, used: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("resource", "hard", "used", "left"),
+    ("resource", "hard", "used", "left", "lacking"),
     [
-        *[("requests.cpu", "10", "5500m", 2), ("limits.memory", "10Gi", "3Gi", 2)],
-        *[("pods", "3", "3", 0), ("count/jobs.batch", "7", "4", 3)],
+        *[("requests.cpu", "10", "5500m", 2, "pods"), ("limits.memory", "10Gi", "3Gi", 2, "pods")],
+        *[("pods", "3", "3", 0, "pods"), ("count/jobs.batch", "7", "4", 3, "jobs")],
+        ("count/secrets", "7", "4", 3, "secrets"),
     ],
 )
-def test_what_a_quota_leaves(resource: str, hard: str, used: str, left: int) -> None:
+def test_what_a_quota_leaves(resource: str, hard: str, used: str, left: int, lacking: str) -> None:
     place = ClusterRegion(cpu=2.0, memory_gib=3.0)
     [found] = instances_left(REGION, place, [quota(resource, hard, used)])
     assert (found.region, found.instances) == (REGION, left)
     assert found.name == f"ResourceQuota team ({resource}) of namespace default"
-    full = exhausted(place, [quota(resource, hard, hard)], jobs=1)
-    assert full == f"ResourceQuota team ({resource}) of namespace default"
-    assert exhausted(place, [quota("persistentvolumeclaims", "1", "1")], jobs=1) == ""
+    full = [quota(resource, hard, hard)]
+    said = {one: exhausted(place, full, one) for one in ("jobs", "pods", "secrets", "services")}
+    # A quota has no say in the refusal of what it does not count.
+    assert {one for one, text in said.items() if text} == {lacking}
+    assert said[lacking] == f"ResourceQuota team ({resource}) of namespace default"

@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import (
     CloudUnavailable,
     ProvisionFailed,
     QuotaExceeded,
+    SkyplaneError,
 )
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -143,11 +144,12 @@ class KubernetesCloud(Machines):
         if alive := self._alive(request):
             return alive[0]
         place = self._options.of(request.region)
+        left_s = request.tags.hard_end_unix_s - self._api.clock.wall()
         for number in islice(count(request.launch_number), MOST_NUMBERS):
-            job = self._create_job(request, place, number)
+            body = manifests.job(request, self._options, number, max(1, math.ceil(left_s)))
+            job = self._create(request, place, "jobs", body)
             if job is not None:
                 self._complete(request, place, job["metadata"])
-                self._await_pod(request, place, job)
                 return next(instances_of([job], (), ()))
             if alive := self._alive(request):
                 if alive[0].launch_id == request.launch_id:  # The answer of its launch was lost.
@@ -281,23 +283,20 @@ class KubernetesCloud(Machines):
         named = [one for one in fleet if one.instance == request.instance and one.is_alive]
         return oldest_first(named)
 
-    def _create_job(
-        self, request: LaunchRequest, place: ClusterRegion, number: int
+    def _create(
+        self, request: LaunchRequest, place: ClusterRegion, resource: str, body: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """None: there is one of that number. Raises QuotaExceeded."""
-        left_s = request.tags.hard_end_unix_s - self._api.clock.wall()
-        deadline_s = max(1, math.ceil(left_s))
-        body = manifests.job(request, self._options, number, deadline_s)
+        """None: it is there. Raises QuotaExceeded."""
         what = f"launching {request.instance}"
         try:
             made: Mapping[str, Any] = self._api.call(
-                what, place, "create", "jobs", body=body, expected=(EXISTS, FORBIDDEN)
+                what, place, "create", resource, body=body, expected=(EXISTS, FORBIDDEN)
             )
         except CloudRefusal as refusal:
             if refusal.code == EXISTS:
                 return None
             # A quota and a missing permission have the same code.
-            if quota := exhausted(place, self._limits(request.region), jobs=1):
+            if quota := exhausted(place, self._limits(request.region), resource):
                 raise _beyond(quota, request.region) from refusal
             raise translate(refusal.answer, what) from refusal
         return made
@@ -305,7 +304,7 @@ class KubernetesCloud(Machines):
     def _complete(
         self, request: LaunchRequest, place: ClusterRegion, job: Mapping[str, Any]
     ) -> None:
-        """Create what a Job owns.
+        """Create what a Job owns, and await its Pod; after an error the Job is deleted.
 
         Args:
             job: its metadata.
@@ -313,33 +312,33 @@ class KubernetesCloud(Machines):
         owned = {"secrets": manifests.secret(request, self._options, job)}
         if place.load_balancer:
             owned["services"] = manifests.service(request, self._options, job)
-        for resource, body in owned.items():
-            # It is there after an answer that was lost.
-            with suppress(CloudRefusal):
-                what = f"launching {request.instance}"
-                self._api.call(what, place, "create", resource, body=body, expected=(EXISTS,))
+        try:
+            for resource, body in owned.items():
+                self._create(request, place, resource, body)
+            self._await_pod(request, place, job)
+        except SkyplaneError:
+            # A refusal says to callers that no instance can appear.
+            self._delete_job(place, job["name"], job["uid"], request.instance)
+            raise
 
     def _await_pod(
         self, request: LaunchRequest, place: ClusterRegion, job: Mapping[str, Any]
     ) -> None:
-        """Raises QuotaExceeded, ProvisionFailed: nothing makes its Pod, so the Job is deleted."""
-        name = job["metadata"]["name"]
+        """Raises QuotaExceeded, ProvisionFailed: nothing makes its Pod."""
         for wait_s in _POD_WAITS_S:
-            if next(self._pods_of(place, name), None) is not None:
+            if next(self._pods_of(place, job["name"]), None) is not None:
                 return
             self._api.clock.sleep(wait_s)
         events = self._api.items(
             f"launching {request.instance}",
             place,
             "events",
-            fieldSelector=f"involvedObject.uid={job['metadata']['uid']},reason=FailedCreate",
+            fieldSelector=f"involvedObject.uid={job['uid']},reason=FailedCreate",
         )
         said = [event.get("message", "") for event in events]
         if not said:
             return  # The controller of Jobs is slow.
-        quota = exhausted(place, self._limits(request.region))
-        self._delete_job(place, name, job["metadata"]["uid"], request.instance)
-        if quota:
+        if quota := exhausted(place, self._limits(request.region), "pods"):
             raise _beyond(quota, request.region)
         raise ProvisionFailed(
             f"launching {request.instance}: the cluster makes no Pod in namespace"

@@ -16,6 +16,13 @@ _DECIMAL: Final = {
     **{"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18},
 }
 _BINARY: Final = "KMGTPE"
+#: Resource -> the names of its number in quotas.
+_COUNTS: Final = {
+    "jobs": ("count/jobs.batch",),
+    "pods": ("pods", "count/pods"),
+    "secrets": ("secrets", "count/secrets"),
+    "services": ("services", "count/services", "services.loadbalancers"),
+}
 
 
 def quantity(text: str) -> float:
@@ -31,14 +38,14 @@ def quantity(text: str) -> float:
     return float(number * 10.0 ** _DECIMAL.get(suffix, 0))
 
 
-def _needs(place: ClusterRegion) -> dict[str, float]:
-    """What one instance counts for, by the name of a resource."""
-    memory = place.memory_gib * BYTES_PER_GIB
-    return {
-        **dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), place.cpu),
-        **dict.fromkeys(("memory", "requests.memory", "limits.memory"), memory),
-        **dict.fromkeys(("pods", "count/pods", "count/jobs.batch", "count/secrets"), 1.0),
-    }
+def _needs(place: ClusterRegion, *resources: str) -> dict[str, float]:
+    """What these of one instance count for, by the names in quotas."""
+    found = {name: 1.0 for one in resources for name in _COUNTS[one]}
+    if "pods" in resources:
+        memory = place.memory_gib * BYTES_PER_GIB
+        found |= dict.fromkeys(("cpu", "requests.cpu", "limits.cpu"), place.cpu)
+        found |= dict.fromkeys(("memory", "requests.memory", "limits.memory"), memory)
+    return found
 
 
 def _limits(quotas: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, float, float]]:
@@ -55,22 +62,18 @@ def instances_left(
     region: str, place: ClusterRegion, quotas: Iterable[Mapping[str, Any]]
 ) -> Iterator[RegionQuota]:
     """How many instances of a fleet the quotas allow now."""
-    needs = _needs(place)
+    needs = _needs(place, "jobs", "pods", "secrets", *["services"] * place.load_balancer)
     for name, resource, limit, used in _limits(quotas):
         if need := needs.get(resource):
             left = max(0, int((limit - used) / need + 1e-9))
             yield RegionQuota(region, f"{name} of namespace {place.namespace}", instances=left)
 
 
-def exhausted(place: ClusterRegion, quotas: Iterable[Mapping[str, Any]], *, jobs: int = 0) -> str:
-    """The first quota that has no room for one more instance; empty if all have.
-
-    Args:
-        jobs: 1 if its Job is missing too; otherwise the Job counts already.
-    """
-    needs = _needs(place) | {"count/jobs.batch": float(jobs)}
-    for name, resource, limit, used in _limits(quotas):
-        if used + needs.get(resource, 0.0) > limit * (1 + 1e-9):
+def exhausted(place: ClusterRegion, quotas: Iterable[Mapping[str, Any]], resource: str) -> str:
+    """The first quota without room for one more of an instance's `jobs`, ...; empty if none is."""
+    needs = _needs(place, resource)
+    for name, counted, limit, used in _limits(quotas):
+        if counted in needs and used + needs[counted] > limit * (1 + 1e-9):
             return f"{name} of namespace {place.namespace}"
     return ""
 
