@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from skyplane_orchestration.model.fleet import GatewayCredentials
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.recovery.failover_decisions import Submit, Tenure
-from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 from skyplane_orchestration.transfer import gateway_credentials
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.gateway_credentials import (
@@ -26,6 +27,7 @@ from skyplane_orchestration.transfer.gateway_credentials import (
     credential_findings,
     reaches_of,
     require_sendable,
+    sent_credentials,
 )
 
 WHOLE = Credentials({"access_key_id": "whole"})
@@ -130,17 +132,54 @@ def elsewhere(identity: str = "") -> Any:
     )
 
 
-def test_findings_say_what_gateways_would_get(asked: list[tuple[Reach, ...]]) -> None:
-    def told(job: TransferJob, provisioner: Any, rule: GatewayCredentials = "limited") -> list[str]:
-        found = credential_findings(job, provisioner, SOURCES, rule)
+@pytest.mark.parametrize(
+    ("endpoint_url", "scopes"),
+    [
+        ("", "https://www.googleapis.com/auth/cloud-platform"),
+        ("https://storage-xyz.p.googleapis.com", "https://www.googleapis.com/auth/cloud-platform"),
+        # Its tokens are sent as they are.
+        ("https://gcs.example.com", None),
+    ],
+)
+def test_only_tokens_that_are_limited_have_a_wider_scope(
+    endpoint_url: str, scopes: str | None, asked: list[tuple[Reach, ...]]
+) -> None:
+    places: list[Location] = []
+
+    def resolve(_: str, location: Location) -> Credentials:
+        places.append(location)
+        return WHOLE
+
+    place = Location(
+        "gs://src/p/", credential_ref="test:x", region="gcp:us-east1", endpoint_url=endpoint_url
+    )
+    job = replace(job_of(), source=place)
+    sent_credentials(job, "source", CredentialSources({"test": resolve}), "limited")
+    assert [one.options.get(SCOPES_OPTION) for one in places] == [scopes]
+
+
+def test_findings_say_what_gateways_would_get(
+    asked: list[tuple[Reach, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(
+        job: TransferJob,
+        provisioner: Any,
+        rule: GatewayCredentials = "limited",
+        sources: CredentialSources = SOURCES,
+    ) -> list[str]:
+        found = credential_findings(job, provisioner, sources, rule)
         return [one.text.removeprefix("gateways ") for one in found]
 
-    job = job_of()
+    job, ids = job_of(), map(str, count())
     assert told(job, elsewhere()) == [
         "get some that reach s3://src/p/ only",
         "get some that reach s3://dst/q/ only",
     ]
     assert told(job, elsewhere(), "whole") == ["get those that were found"] * 2
+    # Many sources give others at each call.
+    monkeypatch.setattr(gateway_credentials, "limited_credentials", lambda found, _: found)
+    fresh = CredentialSources({"test": lambda *_: Credentials({"access_key_id": next(ids)})})
+    assert told(job, elsewhere(), sources=fresh) == ["get those that were found"] * 2
     usual = replace(JOB, source=Location("s3://src/"), destination=Location("s3://dst/"))
     assert told(usual, elsewhere("s3")) == ["use the identity of their machines"] * 2
     here = SimpleNamespace(name="local")

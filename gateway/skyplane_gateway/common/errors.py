@@ -114,7 +114,8 @@ class CredentialsTooWide(ConfigurationInvalid):
         """
         return cls.about(
             "gateways get only credentials that are limited to {places}, and {why}; {needed}; or"
-            " let the gateways use an identity of their machines; or set {setting} to whole",
+            " let gateways on instances use an identity of their machines; or set {setting} to"
+            " whole",
             places=places,
             why=why,
             needed=needed,

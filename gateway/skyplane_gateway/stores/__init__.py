@@ -7,6 +7,7 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ListedRows, ObjectStore, list_from
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
+from skyplane_gateway.stores.gcs.endpoints import is_google
 from skyplane_gateway.stores.heads import head_all, with_crc32c
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
@@ -40,6 +41,7 @@ __all__ = [
     "connection_string_fields",
     "escape_name",
     "gives_checksums",
+    "is_google",
     "limited_credentials",
     "list_from",
     "head_all",

@@ -10,7 +10,7 @@ from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.config import End
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
-from skyplane_gateway.stores import Reach, limited_credentials
+from skyplane_gateway.stores import Reach, is_google, limited_credentials
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import LOCAL, GatewayCredentials
 from skyplane_orchestration.model.job import TransferJob
@@ -62,15 +62,24 @@ def sent_credentials(
 
     Raises CredentialsTooWide, or as `CredentialSources.resolve`.
     """
-    place = place_of(job, side)
-    if rule == "whole":
-        return sources.resolve(place)
-    if place.kind == "gcs":
+    return _sent(_found(place_of(job, side), sources, rule), job, side, rule)
+
+
+def _found(
+    place: Location, sources: CredentialSources, rule: GatewayCredentials
+) -> Credentials | None:
+    if rule == "limited" and place.kind == "gcs" and is_google(place.endpoint_url):
         # Google makes limited tokens of those of this scope only.
         place = replace(place, options={**place.options, SCOPES_OPTION: _GOOGLE_SCOPE})
-    found = sources.resolve(place)
-    if found is None:
-        return None
+    return sources.resolve(place)
+
+
+def _sent(
+    found: Credentials | None, job: TransferJob, side: End, rule: GatewayCredentials
+) -> Credentials | None:
+    """The same object where they cannot, or need not, be limited."""
+    if found is None or rule == "whole":
+        return found
     return limited_credentials(found, reaches_of(job, side))
 
 
@@ -115,13 +124,13 @@ def _finding(
     try:
         if opens_itself(place, provisioner.store_identity(place.region)):
             return Finding(name, True, "gateways use the identity of their machines")
-        found, whole = sent_credentials(job, side, sources, rule), sources.resolve(place)
+        found = _found(place, sources, rule)
+        sent = _sent(found, job, side, rule)
     except SkyplaneError as error:
         return Finding(name, False, error.message)
-    if found is None:
+    if sent is None:
         return Finding(name, True, "gateways get none")
-    # A service without limited credentials has those that it was asked with.
-    if dict(found) == dict(whole or {}):
+    if sent is found:
         return Finding(name, True, "gateways get those that were found", is_warning=True)
     urls = ", ".join(one.urls for one in reaches_of(job, side))
     return Finding(name, True, f"gateways get some that reach {urls} only")

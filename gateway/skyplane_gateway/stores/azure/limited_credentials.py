@@ -71,7 +71,10 @@ def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credent
             start = datetime.fromtimestamp(now_s - _CLOCK_S, UTC)
             signing = {"user_delegation_key": _delegation_key(client, start, expiry, reach)}
         directory = "" if reach.writes else _directory(client, reach)
-    permission = (_WRITE if reach.writes else _READ) + (_TAGS if reach.keeps_tags else "")
+    permission = _WRITE if reach.writes else _READ
+    # Only callers that may read tags are told that there are some. Directories have none.
+    if reach.keeps_tags or not (reach.writes or directory):
+        permission += _TAGS
     given = {**signing, "permission": permission, "expiry": expiry}
     if directory:
         at: dict[str, Any] = {"is_directory": True, "sdd": directory.count("/") + 1}

@@ -22,7 +22,8 @@ from skyplane_gateway.common.errors import (
     StoreError,
 )
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
+from skyplane_gateway.stores.gcs.credentials import google_credentials
+from skyplane_gateway.stores.gcs.endpoints import is_google
 from skyplane_gateway.stores.gcs.error_mapping import from_refusal, mapped
 from skyplane_gateway.stores.gcs.requests import Urls
 from skyplane_gateway.stores.options import check_options

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import google.auth
 import google.auth.credentials
@@ -23,6 +22,7 @@ from google.auth.transport.requests import Request
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, CredentialsExpired
 from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.gcs.endpoints import is_google
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer
 
@@ -144,14 +144,6 @@ def _checked(found: GoogleCredentials) -> GoogleCredentials:
 
     found.refresh = refresh
     return found
-
-
-def is_google(endpoint_url: str | None) -> bool:
-    """Whether an endpoint is Google's own, also a private one; not an emulator."""
-    if not endpoint_url:
-        return True
-    parts = urlsplit(endpoint_url)
-    return parts.scheme == "https" and (parts.hostname or "").endswith(".googleapis.com")
 
 
 def _source_of(values: Mapping[str, str], scopes: list[str]) -> GoogleCredentials:

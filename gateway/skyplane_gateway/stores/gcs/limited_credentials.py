@@ -16,7 +16,8 @@ from google.auth.exceptions import OAuthError
 
 from skyplane_gateway.common.errors import CredentialsTooWide, StoreError
 from skyplane_gateway.common.objects import Credentials
-from skyplane_gateway.stores.gcs.credentials import CLOUD_SCOPE, is_google, token_of
+from skyplane_gateway.stores.gcs.credentials import CLOUD_SCOPE, token_of
+from skyplane_gateway.stores.gcs.endpoints import is_google
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.reach import Reach
 

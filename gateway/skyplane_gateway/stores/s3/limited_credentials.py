@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AWS_HOSTS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+#: Roles of IAM Identity Center; nobody may edit whom they trust.
+_SSO_ROLES: Final = "AWSReservedSSO_"
 #: Names another service than AWS that gives sessions for an endpoint.
 _STS_ENDPOINT: Final = "AWS_ENDPOINT_URL_STS"
 #: Regions of other partitions; their keys are not known elsewhere.
@@ -76,8 +78,8 @@ def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credent
         CredentialsTooWide: there is no such session for them; the message has what to allow.
         StoreError: STS does not accept them, or does not answer.
     """
-    host = urlsplit(reaches[0].store.endpoint_url or "").hostname
-    if host and not host.endswith(_AWS_HOSTS) and not os.environ.get(_STS_ENDPOINT):
+    if not _is_aws(reaches[0].store.endpoint_url) and _is_aws(os.environ.get(_STS_ENDPOINT)):
+        _warn_of_whole_keys(_urls(reaches))
         return found
     region = reaches[0].store.region or ""
     region = region if region.startswith(_OTHER_PARTITIONS) else ""
@@ -87,6 +89,21 @@ def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credent
         closing(_Caller({**found, "region": region})) as caller,
     ):
         return credentials_of(caller.session(reaches))
+
+
+def _is_aws(url: str | None) -> bool:
+    host = urlsplit(url or "").hostname
+    return not host or host.endswith(_AWS_HOSTS)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_whole_keys(places: str) -> None:
+    """Once, though keys are sent again and again."""
+    log.warning(
+        "gateways get the keys for %s as they are, because that service has no sessions: make the"
+        " keys no wider than the job",
+        places,
+    )
 
 
 class _Caller:
@@ -113,7 +130,7 @@ class _Caller:
     def session(self, reaches: Sequence[Reach]) -> CredentialsTypeDef:
         """Raises CredentialsTooWide, ClientError, BotoCoreError."""
         why = f"AWS gives no further session to the temporary credentials of {self.arn}"
-        needed = "use the access key itself, or a role that may assume itself"
+        needed = "name instance_profile, or use an access key or a role that may assume itself"
         for call, line in self._ways():
             try:
                 return _within_limits(call, self._partition, reaches)
@@ -125,10 +142,11 @@ class _Caller:
 
     def _ways(self) -> Iterator[tuple[_Call, str]]:
         """What to try, and what to allow if it is refused."""
-        if self._kind == "assumed-role":
+        if self._kind == "assumed-role" and not self._role.startswith(_SSO_ROLES):
             role = f"arn:{self._partition}:iam::{self._account}:role/{self._role}"
-            yield partial(self._assumed, role), _trust(role)
             # The session does not tell the path of its role.
+            if_path = "and, if the role has a path, allow it iam:GetRole on itself"
+            yield partial(self._assumed, role), f"{_trust(role)}; {if_path}"
             whole = self._role_arn()
             if whole not in ("", role):
                 yield partial(self._assumed, whole), _trust(whole)
@@ -225,6 +243,12 @@ def _statements(reach: Reach, partition: str) -> list[dict[str, Any]]:
                 "name its bucket",
             )
         arn, objects = bucket, f"{bucket}/object/"
+    if bucket.endswith("-s3alias"):
+        raise CredentialsTooWide.of(
+            reach.urls,
+            "policies do not take the alias of an access point",
+            "give the access point's ARN, or its bucket, or instance_profile",
+        )
     keys = [escaped(one) + "*" for one in reach.folders] + [escaped(one) for one in reach.keys]
     actions = [*_READ, *(_WRITE if reach.writes else ())]
     if reach.writes and reach.store.option("acl"):

@@ -103,9 +103,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [
         (Reach(SPEC, ("a/b/",)), True, {"sr": ["d"], "sdd": ["2"], "sp": ["rl"]}),
         (Reach(SPEC, keys=("a/b",)), True, {"sr": ["d"], "sdd": ["1"], "sp": ["rl"]}),
-        (Reach(SPEC, ("a/b/",)), False, {"sr": ["c"], "sp": ["rl"]}),
-        (Reach(SPEC, ("",)), True, {"sr": ["c"], "sp": ["rl"]}),
-        (Reach(SPEC, keys=("a",), keeps_tags=True), True, {"sr": ["c"], "sp": ["rlt"]}),
+        # Others than these are not told that a blob has tags; blobs in directories have none.
+        (Reach(SPEC, ("a/b/",)), False, {"sr": ["c"], "sp": ["rlt"]}),
+        (Reach(SPEC, ("",)), True, {"sr": ["c"], "sp": ["rlt"]}),
+        (Reach(SPEC, ("a/",), writes=True, keeps_tags=True), True, {"sp": ["rwdlt"], "sr": ["c"]}),
         # Markers of uploads are beside the directory.
         (Reach(SPEC, ("a/b/",), writes=True), True, {"sr": ["c"], "sp": ["rwdl"]}),
     ],

@@ -19,7 +19,12 @@ from skyplane_gateway.common.errors import (
     Unauthenticated,
 )
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores import ambient_credentials, open_store, sendable_credentials
+from skyplane_gateway.stores import (
+    ambient_credentials,
+    is_google,
+    open_store,
+    sendable_credentials,
+)
 from skyplane_gateway.stores.gcs import credentials as gcs_credentials
 from skyplane_gateway.stores.gcs.store import GcsStore
 
@@ -92,7 +97,7 @@ def test_no_token_goes_to_an_endpoint_that_is_not_googles(
         assert ambient_credentials("gcs", endpoint_url=endpoint) is None
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
     assert ambient_credentials("gcs") is None
-    assert gcs_credentials.is_google("https://storage-x.p.googleapis.com")
+    assert is_google("https://storage-x.p.googleapis.com")
 
 
 def test_acting_as_another_service_account(

@@ -78,8 +78,10 @@ def user(ec2: StrictEc2, *statements: Any) -> Credentials:
     return Credentials(ec2.principals.user(policy))
 
 
-def role(ec2: StrictEc2, path: str = "/", *, trusts_itself: bool = True) -> Credentials:
-    made = ec2.principals.role_session(EVERYTHING, path=path, trusts_itself=trusts_itself)
+def role(
+    ec2: StrictEc2, path: str = "/", name: str = "worker", *, trusts_itself: bool = True
+) -> Credentials:
+    made = ec2.principals.role_session(EVERYTHING, name, path, trusts_itself=trusts_itself)
     return Credentials(made)
 
 
@@ -200,11 +202,17 @@ def test_a_session_lives_an_hour(ec2: StrictEc2) -> None:
         (
             lambda ec2: role(ec2, trusts_itself=False),
             'add to the trust policy of the role: {"Effect": "Allow", "Principal": {"AWS":'
-            ' "arn:aws:iam::123456789012:role/worker"}, "Action": "sts:AssumeRole"}',
+            ' "arn:aws:iam::123456789012:role/worker"}, "Action": "sts:AssumeRole"}; and, if the'
+            " role has a path, allow it iam:GetRole on itself",
         ),
         (
             lambda ec2: role(ec2, "/service-role/", trusts_itself=False),
-            '"arn:aws:iam::123456789012:role/service-role/worker"}, "Action": "sts:AssumeRole"}',
+            ':role/service-role/worker"}, "Action": "sts:AssumeRole"}; or let gateways',
+        ),
+        (
+            # Nobody may edit whom such a role trusts.
+            lambda ec2: role(ec2, "/aws-reserved/", "AWSReservedSSO_a_1", trusts_itself=False),
+            "assumed-role/AWSReservedSSO_a_1/session; name instance_profile, or use an access key",
         ),
     ],
 )
@@ -235,11 +243,19 @@ def test_a_prefix_that_is_too_long_for_a_policy_is_shortened(
     assert not is_allowed(lambda: list(store.list(OTHER)))
 
 
-def test_other_services_have_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL_STS", raising=False)
+@pytest.mark.parametrize("sts", ["", "https://sts.eu-west-1.amazonaws.com"])
+def test_other_services_have_no_sessions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, sts: str
+) -> None:
+    """Theirs are not asked of AWS; one warning for a place says that the keys are sent."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts)
     keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
     spec = StoreSpec("s3", BUCKET, endpoint_url="http://127.0.0.1:1")
-    assert limited_credentials(keys, [Reach(spec, ("a/",))]) is keys
+    for _ in range(2):
+        assert limited_credentials(keys, [Reach(spec, (f"{sts}/",))]) is keys
+    assert [text.partition(" as they are")[0] for text in caplog.messages] == [
+        f"gateways get the keys for s3://{BUCKET}/{sts}/"
+    ]
 
 
 def test_an_access_point_and_a_directory_bucket_have_arns_of_their_own() -> None:
@@ -254,6 +270,8 @@ def test_an_access_point_and_a_directory_bucket_have_arns_of_their_own() -> None
     for writes in (False, True):
         found = policy_of(json.loads(session_policy([Reach(fast, ("a/",), writes=writes)])))
         assert found.allows(Access("s3express:CreateSession", arn, mode)) is writes
+    with pytest.raises(CredentialsTooWide, match="give the access point's ARN"):
+        session_policy([Reach(StoreSpec("s3", f"mine-{'a' * 34}-s3alias"), ("",))])
     with pytest.raises(CredentialsTooWide, match="name its bucket"):
         session_policy([Reach(StoreSpec("s3", point.replace(":s3:", ":s3-object-lambda:")), ("",))])
 
