@@ -235,7 +235,12 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 f" {type(section).__name__}"
             )
     _require_apart(clouds)
-    if document.get("image") and "python_image" not in clouds.get(KUBERNETES, {"python_image": ""}):
+    if document.get("image") and KUBERNETES in clouds:
+        if clouds[KUBERNETES].get("python_image"):
+            raise ConfigurationInvalid(
+                "python_image of kubernetes cannot be beside image: its Pods would get no software;"
+                " leave out one of them"
+            )
         clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
     options = {name: value for name, value in document.items() if name in _OPTIONS}
     if options.get("control_cidrs") == _AUTO:

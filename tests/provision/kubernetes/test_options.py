@@ -35,6 +35,14 @@ def test_clusters_need_no_address_of_workers_and_have_the_image_of_the_whole_fil
     assert not Clouds([cloud]).is_dialed("ab", REGION)
 
 
+def test_an_image_with_a_python_is_refused_beside_the_image_of_the_whole_file() -> None:
+    """Its Pods would wait for software that nobody sends."""
+    section = {"regions": {REGION: {}}, "python_image": IMAGE}
+    assert parse_clouds({"kubernetes": section}).boot.software == "push"
+    with pytest.raises(ConfigurationInvalid, match="python_image of kubernetes cannot be beside"):
+        parse_clouds({"image": IMAGE, "kubernetes": section, "gcp": {}})
+
+
 def test_settings_are_read_without_the_client_library() -> None:
     loaded = loaded_by(
         "from skyplane_orchestration.provision.cloud_registry import parse_clouds;"
@@ -124,7 +132,7 @@ def test_a_region_is_in_one_place(aws: dict[str, Any], is_apart: bool) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(section: dict[str, Any], said: str) -> None:
-    settings = parse_clouds({"image": IMAGE, "kubernetes": section})
+    settings = parse_clouds({"kubernetes": {"image": IMAGE, **section}})
     with pytest.raises(ConfigurationInvalid, match=said):
         settings.open(CredentialSources())
 
