@@ -40,8 +40,6 @@ KUBERNETES: Final = "kubernetes"
 STORE_IDENTITY: Final = "store_identity"
 #: Another: its address in a network that has all regions of its cloud.
 INTERNAL_HOST: Final = "internal_host"
-#: Another: from where others see its connections, joined by commas, if not from its address.
-EGRESS_CIDRS: Final = "egress_cidrs"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 

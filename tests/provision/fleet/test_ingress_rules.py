@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from skyplane_gateway.config import Route
-from skyplane_orchestration.model.fleet import (
-    EGRESS_CIDRS,
-    INTERNAL_HOST,
-    GatewayHandle,
-    instance_of,
-)
+from skyplane_orchestration.model.fleet import INTERNAL_HOST, GatewayHandle, instance_of
 from skyplane_orchestration.provision.fleet.ingress_rules import (
     control_ingress,
     normal,
     peer_ingress,
 )
-from skyplane_orchestration.provision.fleet.machines import Ingress, control_port, data_port
+from skyplane_orchestration.provision.fleet.machines import (
+    Ingress,
+    Reach,
+    control_port,
+    data_port,
+)
 
 PROCESSES = 2
 A, R, Z = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
@@ -45,7 +47,7 @@ def handles() -> dict[str, GatewayHandle]:
 
 
 def rules(*routes: Route, probes: Sequence[Route] = ()) -> dict[str, set[Ingress]]:
-    found = peer_ingress(routes, handles(), probes)
+    found = peer_ingress(routes, handles(), lambda _: Reach(), probes)
     return {region: set(its) for region, its in found.items()}
 
 
@@ -126,16 +128,33 @@ def test_within_one_network_the_internal_address_of_a_peer_is_let_in() -> None:
         )
         for node, host in ((f"{A}/0", ""), (f"{R}/0", "10.0.0.1"), (f"{far}/0", "10.0.0.2"))
     }
-    found = peer_ingress([Route(0, tuple(nodes), (8, 8), 1.0)], nodes)
+    route = Route(0, tuple(nodes), (8, 8), 1.0)
+    found = peer_ingress([route], nodes, lambda _: Reach())
     assert found[R] == (Ingress(7602, 7602, "192.0.2.9/32"),)
     assert Ingress(7602, 7602, "10.0.0.1/32") in found[far]
 
 
-def test_a_gateway_behind_nat_is_let_in_by_the_addresses_that_others_see() -> None:
-    seen = {EGRESS_CIDRS: "203.0.113.7/32,203.0.113.8/32"}
+BEHIND_NAT = Reach("one", False, ("203.0.113.7/32", "203.0.113.8/32"))
+
+
+@pytest.mark.parametrize(
+    ("its", "seen"),
+    [
+        (Reach(), BEHIND_NAT.egress_cidrs),
+        (Reach("two", True, ("198.51.100.1/32",)), BEHIND_NAT.egress_cidrs),
+        # Pods of one network dial each other by their addresses.
+        (Reach("one", False), ("10.0.0.7/32",)),
+        # Those that have a load balancer are dialed there.
+        (Reach("one", True, ("198.51.100.1/32",)), BEHIND_NAT.egress_cidrs),
+    ],
+)
+def test_a_gateway_behind_nat_is_let_in_by_the_addresses_that_the_other_one_sees(
+    its: Reach, seen: Sequence[str]
+) -> None:
     nodes = {
-        f"{A}/0": GatewayHandle(f"{A}/0", A, ("10.0.0.7", 7601), ("10.0.0.7", 7602), "", seen),
+        f"{A}/0": GatewayHandle(f"{A}/0", A, ("10.0.0.7", 7601), ("10.0.0.7", 7602), ""),
         f"{Z}/0": GatewayHandle(f"{Z}/0", Z, ("192.0.2.9", 7601), ("192.0.2.9", 7602), ""),
     }
-    found = peer_ingress([Route(0, tuple(nodes), (8,), 1.0)], nodes)
-    assert found[Z] == tuple(Ingress(7601, 7602, f"203.0.113.{last}/32") for last in (7, 8))
+    route = Route(0, tuple(nodes), (8,), 1.0)
+    found = peer_ingress([route], nodes, {A: BEHIND_NAT, Z: its}.__getitem__)
+    assert found[Z] == tuple(Ingress(7601, 7602, cidr) for cidr in seen)

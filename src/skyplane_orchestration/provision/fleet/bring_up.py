@@ -24,7 +24,6 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
-    EGRESS_CIDRS,
     INTERNAL_HOST,
     STORE_IDENTITY,
     Fleet,
@@ -131,8 +130,9 @@ class BringUp:
             for node in nodes
         }
         probes = edges_to_probe(self.spec.plan) if self.spec.is_to_probe else ()
-        peers = peer_ingress(routes, handles, probe_routes(probes, self.nodes))
-        self.context.clouds.set_ingress(self.tags, peers)
+        clouds = self.context.clouds
+        probed = probe_routes(probes, self.nodes)
+        clouds.set_ingress(self.tags, peer_ingress(routes, handles, clouds.reach_of, probed))
         keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
             send_topology(routes, handles, self.sessions, self)
@@ -389,8 +389,6 @@ class BringUp:
         details = {"instance_id": instance.cloud_id}
         if instance.internal_address:
             details[INTERNAL_HOST] = instance.internal_address
-        if cidrs := self.context.clouds.reach_of(region).egress_cidrs:
-            details[EGRESS_CIDRS] = ",".join(cidrs)
         identity = self.context.clouds.of(region).store_identity(region)
         if identity and region in (self.spec.plan.src, self.spec.plan.dst):
             details[STORE_IDENTITY] = identity

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import EGRESS_CIDRS, GatewayHandle
-from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, Ingress, control_port
+from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.provision.fleet.machines import (
+    ENROLMENT_PORT,
+    Ingress,
+    Reach,
+    control_port,
+)
 from skyplane_orchestration.provision.provisioner import Finding
 
 _Network: TypeAlias = IPv4Network | IPv6Network
@@ -117,7 +122,10 @@ def _is_within_another(source: _Network, sources: Collection[_Network]) -> bool:
 
 
 def peer_ingress(
-    routes: Sequence[Route], handles: Mapping[str, GatewayHandle], probes: Sequence[Route] = ()
+    routes: Sequence[Route],
+    handles: Mapping[str, GatewayHandle],
+    reach_of: Callable[[str], Reach],
+    probes: Sequence[Route] = (),
 ) -> dict[str, tuple[Ingress, ...]]:
     """Region tag -> what the instances of other gateways may reach there.
 
@@ -127,21 +135,31 @@ def peer_ingress(
     ports of all. A peer mostly has one rule: EC2 allows 60 in a group.
 
     Args:
+        reach_of: of the gateways of a region tag.
         probes: routes that carry no transfer, so that their sources call nobody.
     """
+
+    def seen_as(dialer: GatewayHandle, other: GatewayHandle, address: str) -> Sequence[str]:
+        """The ranges from which a gateway sees the connections of one with this address."""
+        own, its = reach_of(dialer.region), reach_of(other.region)
+        # Within a network the address stays, unless a load balancer is dialed.
+        is_direct = own.network == its.network and not its.is_open
+        return (not is_direct and own.egress_cidrs) or (f"{address}/32",)
+
     ports: dict[str, dict[str, set[int]]] = {
         handle.region: defaultdict(set) for handle in handles.values()
     }
     for dialer, dialed in _dials((*routes, *probes)):
         handle = handles[dialed]
-        for cidr in _seen_as(handles[dialer], handles[dialer].data_for(handle)[0]):
+        address = handles[dialer].data_for(handle)[0]
+        for cidr in seen_as(handles[dialer], handle, address):
             ports[handle.region][cidr].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}
     sinks = {route.nodes[-1] for route in routes}
     for node in sources | sinks:
         handle = handles[node]
         for source in sources - {node}:
-            for cidr in _seen_as(handles[source], handles[source].data[0]):
+            for cidr in seen_as(handles[source], handle, handles[source].data[0]):
                 ports[handle.region][cidr].add(handle.control[1])
     return {
         region: tuple(
@@ -153,11 +171,6 @@ def peer_ingress(
         )
         for region, callers in ports.items()
     }
-
-
-def _seen_as(dialer: GatewayHandle, address: str) -> list[str]:
-    """The ranges from which others see the connections of a gateway with this address."""
-    return dialer.details.get(EGRESS_CIDRS, f"{address}/32").split(",")
 
 
 def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:
