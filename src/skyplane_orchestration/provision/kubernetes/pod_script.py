@@ -1,6 +1,6 @@
 """What a Pod runs whose image has a Python and no gateway: it gets the software as a machine does.
 
-A part of it that hangs ends after a quarter of an hour, and the Pod then too.
+It has a quarter of an hour to get and install the software; then the Pod ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from skyplane_orchestration.provision.fleet.user_data import BootSettings, softw
 
 _BEGIN: Final = r"""set -eu
 say() { printf 'skyplane: %s\n' "$*"; }
-retry() { timeout 900 "$@" || { sleep 5; timeout 900 "$@"; }; }
+end_s=$(($(date +%s) + 900))
+in_time() { left_s=$((end_s - $(date +%s))); [ "$left_s" -gt 0 ] && timeout "$left_s" "$@"; }
+retry() { in_time "$@" || { sleep 5; in_time "$@"; }; }
 address=0.0.0.0
 """
 _END: Final = r"""
