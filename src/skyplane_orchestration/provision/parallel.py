@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -35,6 +36,20 @@ def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
         if isinstance(other, SkyplaneError):
             log.error("%s", other)
     return [future.result() for future in futures]
+
+
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """The result of a call that may hang; unlike those of a pool, no exit waits for its thread."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="background", daemon=True).start()
+    return future
 
 
 def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:

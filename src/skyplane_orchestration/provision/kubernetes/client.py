@@ -10,9 +10,9 @@ import json
 import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import urllib3
@@ -23,6 +23,7 @@ from kubernetes.dynamic import DynamicClient
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
+    CloudUnavailable,
     ConfigurationInvalid,
     SkyplaneError,
 )
@@ -33,8 +34,10 @@ from skyplane_orchestration.provision.kubernetes.options import (
     ClusterRegion,
     KubernetesOptions,
 )
+from skyplane_orchestration.provision.parallel import in_background
 
 _TIMEOUTS_S: Final = (10, 60)
+_LOADED_WITHIN_S: Final = 60.0
 _PAGE: Final = 500
 _READ_BYTES: Final = 1 << 16
 
@@ -68,7 +71,7 @@ class ClusterApi:
         self._options = options
         self.clock = clock
         self._lock = threading.Lock()
-        self._configurations: dict[str, client.Configuration] = {}
+        self._configurations: dict[str, Future[client.Configuration]] = {}
         self._clients: dict[str, DynamicClient] = {}
 
     def call(
@@ -141,26 +144,17 @@ class ClusterApi:
         self, region: ClusterRegion, labels: str, port: int, timeout_s: float
     ) -> socket.socket:
         """A stream to a port of the Pod with these labels that runs. Raises OSError."""
-        made: SimpleQueue[socket.socket | Exception] = SimpleQueue()
-
-        def connect() -> None:
-            try:
-                made.put(self._forwarded(region, labels, port))
-            except (SkyplaneError, *_ERRORS) as error:
-                made.put(error)
-
-        # The library connects without a time limit, and other requests are repeated.
-        threading.Thread(target=connect, name="port-forward", daemon=True).start()
         try:
-            found = made.get(timeout=timeout_s)
-        except Empty:
+            # The library connects without a time limit.
+            found = in_background(partial(self._forwarded, region, labels, port)).result(timeout_s)
+        except TimeoutError:
             raise TimeoutError("the API server opens no port-forward in time") from None
-        if isinstance(found, socket.socket):
-            found.settimeout(timeout_s)
-            return found
-        # The library's own text of an error has all headers of the answer.
-        said = found.reason if isinstance(found, ApiException) else found
-        raise ConnectionRefusedError(f"the API server opens no port-forward: {said}") from found
+        except (SkyplaneError, *_ERRORS) as error:
+            # The library's own text of an error has all headers of the answer.
+            said = error.reason if isinstance(error, ApiException) else error
+            raise ConnectionRefusedError(f"the API server opens no port-forward: {said}") from error
+        found.settimeout(timeout_s)
+        return found
 
     def _forwarded(self, region: ClusterRegion, labels: str, port: int) -> socket.socket:
         what, running = "looking for a Pod", "status.phase=Running"
@@ -180,26 +174,22 @@ class ClusterApi:
         return _bridged(socket.socket(fileno=forward.socket(port).detach()))
 
     def _configuration(self, context: str) -> client.Configuration:
-        """Raises ConfigurationInvalid: the context is not there, or its credentials fail."""
+        """Raises ConfigurationInvalid, CloudUnavailable: the context, or its credentials, fail."""
         with self._lock:
-            if context not in self._configurations:
-                made = client.Configuration()
-                try:
-                    if context == IN_CLUSTER:
-                        config.load_incluster_config(client_configuration=made)
-                    else:
-                        config.load_kube_config(
-                            self._options.kubeconfig or None,
-                            context or None,
-                            client_configuration=made,
-                            persist_config=False,
-                        )
-                except (config.ConfigException, OSError, ValueError) as error:
-                    raise ConfigurationInvalid(
-                        f"the context {context or 'that is current'} cannot be used: {error}"
-                    ) from error
-                self._configurations[context] = made
-            return self._configurations[context]
+            loading = self._configurations.get(context)
+            # One that takes long is not begun again: it may wait for somebody's answer.
+            if loading is None or (loading.done() and loading.exception()):
+                loading = in_background(partial(_loaded, context, self._options.kubeconfig))
+                self._configurations[context] = loading
+        what = f"the context {context or 'that is current'} cannot be used"
+        try:
+            return loading.result(_LOADED_WITHIN_S)
+        except TimeoutError:
+            raise CloudUnavailable(
+                f"{what}: its plugin gives no credentials within {_LOADED_WITHIN_S:g} s"
+            ) from None
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise ConfigurationInvalid(f"{what}: {error}") from error
 
     def _dynamic(self, context: str) -> DynamicClient:
         configuration = self._configuration(context)
@@ -209,6 +199,17 @@ class ClusterApi:
                 # It would ask for all kinds of objects that the cluster has.
                 self._clients[context] = DynamicClient(api, discoverer=lambda *_: None)
             return self._clients[context]
+
+
+def _loaded(context: str, kubeconfig: str) -> client.Configuration:
+    made = client.Configuration()
+    if context == IN_CLUSTER:
+        config.load_incluster_config(client_configuration=made)
+    else:
+        config.load_kube_config(
+            kubeconfig or None, context or None, client_configuration=made, persist_config=False
+        )
+    return made
 
 
 def _bridged(inner: socket.socket) -> socket.socket:

@@ -49,11 +49,7 @@ from skyplane_orchestration.provision.kubernetes.options import (
     ClusterRegion,
     KubernetesOptions,
 )
-from skyplane_orchestration.provision.kubernetes.quotas import (
-    exhausted,
-    instances_left,
-    uses_of,
-)
+from skyplane_orchestration.provision.kubernetes.quotas import exhausted, instances_left, uses_of
 from skyplane_orchestration.provision.parallel import in_parallel, in_regions
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
