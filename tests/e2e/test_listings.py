@@ -58,6 +58,8 @@ def test_the_steps_of_a_command_share_one_listing_of_the_source(
     # A literal start of `--include` narrows the listing.
     begins = "prefix=p%2F0&" if name == "filters" else "prefix=p%2F&"
     targets = [each.target for each in source.log.exchanges if begins in each.target]
+    # An end is tried with a listing of one object, which finds no access in time.
+    targets = [target for target in targets if "max-keys=1&" not in target]
     begun = [target for target in targets if "start-after" not in target]
     assert len(begun) == listings, targets
     # A comparison ends at the first object to copy, and the plan goes on from there.
