@@ -27,7 +27,9 @@ COMMAND_LINE: Final = Page("docs/getting-started/command-line.md")
 DAGSTER: Final = Page("docs/getting-started/dagster.md")
 
 #: Commands of the page of instances that need an account; `test_first_run.py` has its copy.
-NEEDS_ACCOUNT: Final = re.compile(r"(aws|skyplane-orch cp|AIRFLOW__CORE__TEST_CONNECTION=Enabled) .*\n")
+NEEDS_ACCOUNT: Final = re.compile(
+    r"(aws|skyplane-orch cp|AIRFLOW__CORE__TEST_CONNECTION=Enabled) .*\n"
+)
 BESIDE: Final = "beside"
 
 _OURS: Final = re.compile(r"""['"]?(\.|skyplane-orchestration|\$\(ls dist/\*\.whl\))\[""")
