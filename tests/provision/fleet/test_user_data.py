@@ -13,6 +13,7 @@ import pytest
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_orchestration.provision.fleet import receive
 from skyplane_orchestration.provision.fleet.user_data import (
     MOST_USER_DATA_BYTES,
     BootSettings,
@@ -43,14 +44,19 @@ def document(instance: str = "aws:us-east-1/0") -> EnrolmentDocument:
 def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
     """After a change that is meant, write the new script to the file and read the difference.
 
-    Of the software, checksum and size change with each line of the gateway.
+    Of the software, checksum and size change with each line of the gateway. The receiver is a
+    file of its own.
     """
     script = user_data(settings, document(), 86400.0)
     if software := settings.pushed():
-        assert f'"$address" 7600 {software.size_bytes}\n' in script
-        script = script.replace(software.sha256, "cd" * 32).replace(
-            f"7600 {software.size_bytes}", "7600 2500000"
-        )
+        receiver = Path(str(receive.__file__)).read_text()
+        for text, recorded in (
+            (f'"$address" 7600 {software.size_bytes}\n', '"$address" 7600 2500000\n'),
+            (software.sha256, "cd" * 32),
+            (f"<<'PYTHON'\n{receiver}PYTHON\n", "<<'PYTHON'\nPYTHON\n"),
+        ):
+            assert script.count(text) == 1
+            script = script.replace(text, recorded)
     assert script == (GOLDEN / name).read_text()
 
 
