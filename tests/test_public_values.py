@@ -63,6 +63,7 @@ _OTHERS: Final = re.compile(r"\.(dagster|hooks|links|operators|plugins|triggers|
 #: Made by the library, from values that were checked or from documents, which `decode` checks.
 MADE_BY_THE_LIBRARY: Final = frozenset(
     {
+        "CloudOptions",  # Users fill in those of a cloud.
         "SourceContents",
         *("CopiedObject", "CostOutcome", "EdgeOutcome", "FailedObject", "TransferResult"),
         "TryOutcome",

@@ -15,7 +15,6 @@ from skyplane_orchestration.provision.aws.describe import described
 from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, SPOT_QUOTA
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
-from skyplane_orchestration.provision.fleet.options import image_for
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -83,11 +82,10 @@ class Ec2InstanceTypes:
         )
 
     def _find_image(self, region: str, architecture: str, instance_type: str) -> Image:
-        own = self._api.options.images.get(region)
-        if own is not None:
+        options = self._api.options
+        if own := options.images.get(region):
             return self._own_image(region, own, architecture)
-        parameters = self._api.options.image_parameters
-        name = image_for("image_parameters of aws", parameters, architecture, instance_type)
+        name = options.image_for("image_parameters", architecture, instance_type)
         return self._own_image(region, self._by_parameter(region, name), architecture)
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:

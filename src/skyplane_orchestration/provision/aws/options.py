@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.schema import check
-from skyplane_orchestration.provision.fleet.options import (
-    check_architectures,
-    check_by_region,
-    check_common,
-    region_in,
-)
+from skyplane_orchestration.provision.fleet.options import CloudOptions, region_in
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet
 
 if TYPE_CHECKING:
@@ -29,13 +23,9 @@ DEBIAN: Final = {
 }
 #: Size of Debian's snapshot; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 8
-_MOST_DISK_GIB: Final = 16384
 
 _AMI: Final = re.compile(r"ami-[0-9a-f]{8,17}\Z")
 _SUBNET: Final = re.compile(r"subnet-[0-9a-f]{8,17}\Z")
-
-#: How regions are written, for messages.
-_REGION: Final = "aws:eu-west-3"
 
 #: Values have letters, digits, spaces and `_.:/+-@` only; `=` begins an escape. So no value holds a
 #: wildcard of a filter, and none begins with `aws:`, which AWS keeps for itself.
@@ -52,51 +42,38 @@ ALPHABET: Final = TagAlphabet(
 
 
 @dataclass(frozen=True, slots=True)
-class AwsOptions:
-    """How instances are launched on AWS.
+class AwsOptions(CloudOptions):
+    """How instances are launched on AWS. Disks are gp3 and encrypted.
 
     Args:
-        credential_ref: where credentials come from (`profile:NAME`, `env:PREFIX`,
-            `airflow:CONN_ID`), as in `Location`; empty for this process's own.
-        endpoint_url: address of another EC2 API, for tests; empty for AWS.
-        regions: tags of the regions that are searched for fleets; None for all that the account
-            has enabled.
         images: region tag -> own AMI, in place of `image_parameters`.
         image_parameters: architecture (`arm64`, `x86_64`) -> SSM parameter with the id of an AMI.
         subnets: region tag -> subnets of one VPC, which are tried in turn. Other regions use the
             default VPC.
-        public_address: instances get a public address. Without one, gateways and orchestrator use
-            the private ones, and must reach each other by them.
         instance_profile: name or ARN of the profile of sources and sinks; relays have none.
-        spot_relays: relays are spot instances.
         user_tags: more tags of every resource.
         kms_key_id: KMS key of the disks; empty for the account's own for EBS.
-        disk_gib: size of the root disk, gp3 and encrypted.
 
     Raises ConfigurationInvalid for an invalid value.
     """
 
-    credential_ref: str = ""
-    endpoint_url: str = ""
-    regions: tuple[str, ...] | None = None
+    example_region = "aws:eu-west-3"
+    disks_gib = (LEAST_DISK_GIB, 16384)
+
     images: Mapping[str, str] = field(default_factory=dict)
     image_parameters: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
     subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    public_address: bool = True
     instance_profile: str = ""
-    spot_relays: bool = False
     user_tags: Mapping[str, str] = field(default_factory=dict)
     kms_key_id: str = ""
-    disk_gib: int = LEAST_DISK_GIB
+    disk_gib: int = field(default=LEAST_DISK_GIB, kw_only=True)
 
     def __post_init__(self) -> None:
-        check(self)
-        check_common("aws", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        check_by_region("aws", "images", self.images, _REGION, _AMI, "ami-0123456789abcdef0")
-        subnet = "subnet-0123456789abcdef0"
-        check_by_region("aws", "subnets", self.subnets, _REGION, _SUBNET, subnet)
-        check_architectures("image_parameters of aws", self.image_parameters, DEBIAN)
-        ALPHABET.check_user_tags("user_tags of aws", self.user_tags)
+        CloudOptions.__post_init__(self)
+        self.check_by_region("images", _AMI, "ami-0123456789abcdef0")
+        self.check_by_region("subnets", _SUBNET, "subnet-0123456789abcdef0")
+        self.check_architectures("image_parameters", DEBIAN)
+        ALPHABET.check_user_tags(self.named("user_tags"), self.user_tags)
 
 
 def region_name(region: str) -> str:

@@ -12,17 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from skyplane_gateway.common.schema import check
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, LaunchRequest
-from skyplane_orchestration.provision.fleet.options import (
-    check_architectures,
-    check_by_region,
-    check_common,
-    check_form,
-    image_for,
-    region_in,
-)
+from skyplane_orchestration.provision.fleet.options import CloudOptions, check_form, region_in
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
@@ -33,7 +25,6 @@ DEBIAN: Final = {
 }
 #: Size of Debian's image; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 30
-_MOST_DISK_GIB: Final = 4095
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _URN: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+:[\w.-]+\Z")
@@ -53,9 +44,6 @@ _EXAMPLE_GUID: Final = "01234567-89ab-cdef-0123-456789abcdef"
 _SUBNET: Final = "Microsoft.Network/virtualNetworks/NAME/subnets"
 _IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities"
 _ENCRYPTION: Final = "Microsoft.Compute/diskEncryptionSets"
-
-#: How regions are written, for messages.
-_REGION: Final = "azure:westeurope"
 
 #: A resource as Azure writes it in JSON.
 Resource = dict[str, Any]
@@ -89,71 +77,55 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AzureOptions:
+class AzureOptions(CloudOptions):
     """How instances are launched on Azure.
 
     Args:
         subscription_id: the subscription that has the instances.
-        credential_ref: where credentials come from (`env:PREFIX`, `airflow:CONN_ID`), as in
-            `Location`; a service principal. Empty for this process's own identity.
-        endpoint_url: address of another Resource Manager, of a sovereign cloud or for tests.
-        regions: tags of the regions that are searched for fleets; None for all of the
-            subscription.
         zones: region tag -> zones (`1`), which are tried in turn. Other regions use all zones
             that the size has there, and none in regions without zones.
         images: architecture (`arm64`, `x86_64`) -> marketplace image
             (publisher:offer:sku:version), or resource id of an own one.
         subnets: region tag -> resource id of a subnet. Other regions get a virtual network of
             the fleet.
-        public_address: instances get a public address. Without one, gateways and orchestrator use
-            the private ones, and must reach each other by them.
         managed_identity: resource id of the user-assigned identity of sources and sinks; relays
             have none.
         self_delete_role: resource id of a role that allows
             `Microsoft.Compute/virtualMachines/delete`. Every machine gets it on itself alone, and
             deletes itself at its end. Empty: machines power off, and are billed until a sweep.
-        spot_relays: relays are spot instances.
         user_tags: more tags of every resource.
         disk_encryption_set: resource id for the disks; empty for keys of the platform.
-        disk_gib: size of the disk of the operating system.
 
     Raises ConfigurationInvalid for an invalid value.
     """
 
+    example_region = "azure:westeurope"
+    disks_gib = (LEAST_DISK_GIB, 4095)
+
     subscription_id: str
-    credential_ref: str = ""
-    endpoint_url: str = ""
-    regions: tuple[str, ...] | None = None
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
     subnets: Mapping[str, str] = field(default_factory=dict)
-    public_address: bool = True
     managed_identity: str = ""
     self_delete_role: str = ""
-    spot_relays: bool = False
     user_tags: Mapping[str, str] = field(default_factory=dict)
     disk_encryption_set: str = ""
-    disk_gib: int = LEAST_DISK_GIB
+    disk_gib: int = field(default=LEAST_DISK_GIB, kw_only=True)
 
     def __post_init__(self) -> None:
-        check(self)
-        check_form("subscription_id of azure", self.subscription_id, _GUID, _EXAMPLE_GUID)
-        check_common("azure", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        check_by_region("azure", "zones", self.zones, _REGION, _ZONE, "1")
-        check_architectures("images of azure", self.images, DEBIAN)
+        CloudOptions.__post_init__(self)
+        check_form(self.named("subscription_id"), self.subscription_id, _GUID, _EXAMPLE_GUID)
+        self.check_by_region("zones", _ZONE, "1")
+        self.check_architectures("images", DEBIAN)
         for architecture, image in self.images.items():
             form = _IMAGE_ID if image.startswith("/") else _URN
             check_form(f"images of azure for {architecture}", image, form, DEBIAN[architecture])
-        check_by_region("azure", "subnets", self.subnets, _REGION, *_id_form(_SUBNET))
+        self.check_by_region("subnets", *_id_form(_SUBNET))
         role = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{_EXAMPLE_GUID}"
-        for name, (form, example) in {
-            "managed_identity": _id_form(_IDENTITY),
-            "self_delete_role": (_ROLE_ID, role),
-            "disk_encryption_set": _id_form(_ENCRYPTION),
-        }.items():
-            if value := getattr(self, name):
-                check_form(f"{name} of azure", value, form, example)
-        ALPHABET.check_user_tags("user_tags of azure", self.user_tags)
+        self.check_form("managed_identity", *_id_form(_IDENTITY))
+        self.check_form("self_delete_role", _ROLE_ID, role)
+        self.check_form("disk_encryption_set", *_id_form(_ENCRYPTION))
+        ALPHABET.check_user_tags(self.named("user_tags"), self.user_tags)
 
     def body(
         self,
@@ -169,7 +141,7 @@ class AzureOptions:
 
     def image_reference(self, architecture: str, instance_type: str) -> dict[str, str]:
         """The image for an instance type, as Azure writes it. Raises ConfigurationInvalid."""
-        image = image_for("images of azure", self.images, architecture, instance_type)
+        image = self.image_for("images", architecture, instance_type)
         if image.startswith("/"):
             return {"id": image}
         names = ("publisher", "offer", "sku", "version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from skyplane_gateway.common.schema import check, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -123,92 +123,101 @@ def options_from(kind: type[T], cloud: str, settings: Mapping[str, Any]) -> T:
     return decode(kind, settings, what)
 
 
-def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str) -> None:
-    """Raise ConfigurationInvalid for what is no region tag of a cloud.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudOptions:
+    """What the options of every cloud have; the class of a cloud adds its own.
 
     Args:
-        setting: its name, for messages.
-        example: such a tag.
+        credential_ref: where credentials come from (`env:PREFIX`, `airflow:CONN_ID`; `profile:NAME`
+            on AWS), as in `Location`; empty for this process's own.
+        endpoint_url: address of another API of the cloud, such as that of a sovereign one or of a
+            test; empty for the cloud's own.
+        regions: tags of the regions that are searched for fleets; None for all of the account.
+        public_address: instances get a public address. Without one, gateways and orchestrator use
+            the private ones, and must reach each other by them.
+        spot_relays: relays are spot instances.
+        disk_gib: size of the root disk; at least that of the cloud's image of Debian.
+
+    Raises ConfigurationInvalid for an invalid value.
     """
-    for region in regions:
-        if not region.startswith(f"{cloud}:"):
+
+    #: A region tag, for messages; its cloud names the section of the options.
+    example_region: ClassVar[str]
+    #: Least and most `disk_gib`.
+    disks_gib: ClassVar[tuple[int, int]]
+
+    credential_ref: str = ""
+    endpoint_url: str = ""
+    regions: tuple[str, ...] | None = None
+    public_address: bool = True
+    spot_relays: bool = False
+    disk_gib: int
+
+    def __post_init__(self) -> None:
+        check(self)
+        self._check_regions("regions", self.regions or ())
+        if self.regions == ():
             raise ConfigurationInvalid(
-                f"{setting} of {cloud} has {region!r}; regions are written as {example}"
+                f"{self.named('regions')} is empty; omit it to search all regions"
             )
-        parse_region_tag(region)
-
-
-def check_by_region(
-    cloud: str,
-    setting: str,
-    given: Mapping[str, str | tuple[str, ...]],
-    region: str,
-    form: re.Pattern[str],
-    example: str,
-) -> None:
-    """Raise ConfigurationInvalid for what is no region of a cloud, or has a value of another form.
-
-    Args:
-        setting: its name, for messages.
-        given: region tag -> one value, or several.
-        region, example: a region tag and a value, for messages.
-    """
-    check_regions(cloud, setting, given, region)
-    for tag, values in given.items():
-        if not values:
+        least, most = self.disks_gib
+        if not least <= self.disk_gib <= most:
             raise ConfigurationInvalid(
-                f"{setting} of {cloud} for {tag} is empty; leave the region out"
+                f"{self.named('disk_gib')} must be from {least} to {most}, not {self.disk_gib}"
             )
-        for value in (values,) if isinstance(values, str) else values:
-            check_form(f"{setting} of {cloud} for {tag}", value, form, example)
 
+    def named(self, setting: str) -> str:
+        """A setting as messages name it: `regions of aws`."""
+        return f"{setting} of {self.example_region.partition(':')[0]}"
 
-class _CloudOptions(Protocol):
-    @property
-    def regions(self) -> tuple[str, ...] | None: ...
+    def check_form(self, setting: str, form: re.Pattern[str], example: str) -> None:
+        """Raise ConfigurationInvalid for a text of another form, unless it is empty."""
+        if value := getattr(self, setting):
+            check_form(self.named(setting), value, form, example)
 
-    @property
-    def disk_gib(self) -> int: ...
+    def check_by_region(self, setting: str, form: re.Pattern[str], example: str) -> None:
+        """Raise ConfigurationInvalid for what is no region of the cloud, or has another form.
 
+        Args:
+            setting: it has one value or several for each of its region tags.
+            example: a value, for messages.
+        """
+        given: Mapping[str, str | tuple[str, ...]] = getattr(self, setting)
+        self._check_regions(setting, given)
+        for tag, values in given.items():
+            what = f"{self.named(setting)} for {tag}"
+            if not values:
+                raise ConfigurationInvalid(f"{what} is empty; leave the region out")
+            for value in (values,) if isinstance(values, str) else values:
+                check_form(what, value, form, example)
 
-def check_common(
-    cloud: str, options: _CloudOptions, example: str, least_disk_gib: int, most_disk_gib: int
-) -> None:
-    """Raise ConfigurationInvalid for wrong regions, or a disk that is too small or too large.
+    def check_architectures(self, setting: str, known: Mapping[str, str]) -> None:
+        """Raise ConfigurationInvalid for images of an architecture that no instance type has."""
+        if unknown := sorted(set(getattr(self, setting)) - set(known)):
+            raise ConfigurationInvalid(
+                f"{self.named(setting)} has no use for {', '.join(unknown)}; it can have"
+                f" {' and '.join(known)}"
+            )
 
-    Args:
-        example: a region tag, for messages.
-    """
-    check_regions(cloud, "regions", options.regions or (), example)
-    if options.regions == ():
-        raise ConfigurationInvalid(f"regions of {cloud} is empty; omit it to search all regions")
-    gib = options.disk_gib
-    if not least_disk_gib <= gib <= most_disk_gib:
-        raise ConfigurationInvalid(
-            f"disk_gib of {cloud} must be from {least_disk_gib} to {most_disk_gib}, not {gib}"
-        )
+    def image_for(self, setting: str, architecture: str, instance_type: str) -> str:
+        """The image of an instance type. Raises ConfigurationInvalid: the setting has none."""
+        images: Mapping[str, str] = getattr(self, setting)
+        if architecture not in images:
+            raise ConfigurationInvalid(
+                f"{self.named(setting)} has no image for {architecture}, which {instance_type}"
+                " needs"
+            )
+        return images[architecture]
 
-
-def check_architectures(what: str, images: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise ConfigurationInvalid for images of an architecture that no instance type has."""
-    unknown = sorted(set(images) - set(known))
-    if unknown:
-        raise ConfigurationInvalid(
-            f"{what} has no use for {', '.join(unknown)}; it can have {' and '.join(known)}"
-        )
-
-
-def image_for(what: str, images: Mapping[str, str], architecture: str, instance_type: str) -> str:
-    """The image for an instance type. Raises ConfigurationInvalid: `images` has none.
-
-    Args:
-        what: the setting that has the images.
-    """
-    if architecture not in images:
-        raise ConfigurationInvalid(
-            f"{what} has no image for {architecture}, which {instance_type} needs"
-        )
-    return images[architecture]
+    def _check_regions(self, setting: str, regions: Iterable[str]) -> None:
+        cloud = self.example_region.partition(":")[0]
+        for region in regions:
+            if not region.startswith(f"{cloud}:"):
+                raise ConfigurationInvalid(
+                    f"{self.named(setting)} has {region!r}; regions are written as"
+                    f" {self.example_region}"
+                )
+            parse_region_tag(region)
 
 
 def region_in(region: str, cloud: str, shown: str) -> str:

@@ -13,7 +13,6 @@ from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.launching import zones_to_try
-from skyplane_orchestration.provision.fleet.options import image_for
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class MachineTypes:
     def image(self, region: str, instance_type: str) -> str:
         """The image of a boot disk. Raises ConfigurationInvalid: there is none for the type."""
         architecture = self.of(region, instance_type).architecture
-        return image_for("images of gcp", self._options.images, architecture, instance_type)
+        return self._options.image_for("images", architecture, instance_type)
 
     def _ask(self, instance_type: str) -> dict[str, MachineType]:
         """Region tag -> facts, in one call for all zones of the project."""

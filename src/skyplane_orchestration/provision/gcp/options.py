@@ -8,17 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetTags
-from skyplane_orchestration.provision.fleet.options import (
-    check_architectures,
-    check_by_region,
-    check_common,
-    check_form,
-    region_in,
-)
+from skyplane_orchestration.provision.fleet.options import CloudOptions, check_form, region_in
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
@@ -30,7 +23,6 @@ DEBIAN: Final = {
 }
 #: Size of Debian's image; a disk cannot be smaller.
 LEAST_DISK_GIB: Final = 10
-_MOST_DISK_GIB: Final = 65536
 
 #: Objects and listings of Cloud Storage; nothing else of the service account's permissions.
 STORAGE_SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -52,9 +44,6 @@ _SCOPE: Final = re.compile(r"https://www\.googleapis\.com/auth/[a-z._-]+\Z")
 _KMS_KEY: Final = re.compile(
     r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(?:/cryptoKeyVersions/\d+)?\Z"
 )
-
-#: How regions are written, for messages.
-_REGION: Final = "gcp:europe-west1"
 
 #: Values have lower-case letters, digits and hyphens; `_` begins an escape. A value of more than 63
 #: characters is refused.
@@ -81,77 +70,60 @@ _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class GcpOptions:
+class GcpOptions(CloudOptions):
     """How instances are launched on Google Cloud.
 
     Args:
         project: id of the project that has the instances.
-        credential_ref: where credentials come from (`env:PREFIX`, `airflow:CONN_ID`), as in
-            `Location`; empty for Application Default Credentials.
-        endpoint_url: address of another Compute Engine API, for tests; empty for Google's.
-        regions: tags of the regions that are searched for fleets; None for all of the project.
         zones: region tag -> zones, which are tried in turn. Other regions use all their zones.
         images: architecture (`arm64`, `x86_64`) -> image or family.
         network: name of the VPC network, or `projects/PROJECT/global/networks/NAME` of a shared
             one, whose project then has the firewall rules.
         subnetworks: region tag -> subnetwork. Networks in auto mode have one in each region.
-        public_address: instances get an external address. Without one, gateways and orchestrator
-            use the internal ones, and must reach each other by them.
         service_account: email of the service account of sources and sinks; relays have none.
         scopes: OAuth scopes of the service account's tokens.
-        spot_relays: relays are spot instances.
         user_labels: more labels of instances and disks. Firewall rules have no labels.
         kms_key: Cloud KMS key of the disks; empty for Google's own.
         disk_type: of the boot disk; empty for the one that fits the machine type.
-        disk_gib: size of the boot disk.
 
     Raises ConfigurationInvalid for an invalid value.
     """
 
+    example_region = "gcp:europe-west1"
+    disks_gib = (LEAST_DISK_GIB, 65536)
+
     project: str
-    credential_ref: str = ""
-    endpoint_url: str = ""
-    regions: tuple[str, ...] | None = None
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
     network: str = "default"
     subnetworks: Mapping[str, str] = field(default_factory=dict)
-    public_address: bool = True
     service_account: str = ""
     scopes: tuple[str, ...] = (STORAGE_SCOPE,)
-    spot_relays: bool = False
     user_labels: Mapping[str, str] = field(default_factory=dict)
     kms_key: str = ""
     disk_type: str = ""
-    disk_gib: int = LEAST_DISK_GIB
+    disk_gib: int = field(default=LEAST_DISK_GIB, kw_only=True)
 
     def __post_init__(self) -> None:
-        check(self)
-        check_form("project of gcp", self.project, _PROJECT, "my-project-123")
-        check_common("gcp", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        check_by_region("gcp", "zones", self.zones, _REGION, _ZONE, "europe-west1-b")
+        CloudOptions.__post_init__(self)
+        check_form(self.named("project"), self.project, _PROJECT, "my-project-123")
+        self.check_by_region("zones", _ZONE, "europe-west1-b")
         for region, zones in self.zones.items():
             for zone in zones:
                 if region_of_zone(zone) != region:
                     raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
-        check_form("network of gcp", self.network, _NETWORK, "default")
-        check_by_region("gcp", "subnetworks", self.subnetworks, _REGION, _SUBNETWORK, "gateways")
-        check_architectures("images of gcp", self.images, DEBIAN)
+        check_form(self.named("network"), self.network, _NETWORK, "default")
+        self.check_by_region("subnetworks", _SUBNETWORK, "gateways")
+        self.check_architectures("images", DEBIAN)
         for architecture, image in self.images.items():
             check_form(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
-        if self.service_account:
-            check_form(
-                "service_account of gcp",
-                self.service_account,
-                _EMAIL,
-                "gateways@my-project-123.iam.gserviceaccount.com",
-            )
+        account = "gateways@my-project-123.iam.gserviceaccount.com"
+        self.check_form("service_account", _EMAIL, account)
         for scope in self.scopes:
-            check_form("scopes of gcp", scope, _SCOPE, STORAGE_SCOPE)
-        if self.kms_key:
-            example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
-            check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
-        ALPHABET.check_user_tags("user_labels of gcp", self.user_labels)
+            check_form(self.named("scopes"), scope, _SCOPE, STORAGE_SCOPE)
+        key = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
+        self.check_form("kms_key", _KMS_KEY, key)
+        ALPHABET.check_user_tags(self.named("user_labels"), self.user_labels)
 
     @property
     def firewall_project(self) -> str:
