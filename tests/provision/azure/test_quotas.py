@@ -9,7 +9,7 @@ from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import REGION, a_request, prepared
 
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.azure.instance_types import PLANNED_TYPES
+from skyplane_orchestration.provision.azure.describe import PLANNED_TYPES
 
 
 def test_the_vcpus_of_a_region_are_read(harness: AzureHarness) -> None:

@@ -16,9 +16,8 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     InstanceTypeNotOffered,
 )
-from skyplane_orchestration.provision.aws.describe import described, enabled_regions
+from skyplane_orchestration.provision.aws.describe import described, enabled_regions, region_quotas
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
-from skyplane_orchestration.provision.aws.instance_types import region_quotas
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.account_check import outcomes, unknown_regions
@@ -28,8 +27,8 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.describe import Ec2InstanceTypes
     from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
-    from skyplane_orchestration.provision.aws.instance_types import Ec2InstanceTypes
 
 _CREDENTIALS: Final = "aws credentials"
 _PERMISSIONS: Final = "aws permissions"

@@ -18,17 +18,15 @@ from skyplane_orchestration.provision.aws.client import AwsApi
 from skyplane_orchestration.provision.aws.describe import (
     DENIED,
     DeniedRegions,
+    Ec2InstanceTypes,
     delete,
     enabled_regions,
     leftovers,
     our_instances,
-)
-from skyplane_orchestration.provision.aws.firewall import Networks, SecurityGroups
-from skyplane_orchestration.provision.aws.instance_types import (
-    Ec2InstanceTypes,
     quota_uses,
     region_quotas,
 )
+from skyplane_orchestration.provision.aws.firewall import Networks, SecurityGroups
 from skyplane_orchestration.provision.aws.launch import AwsLauncher
 from skyplane_orchestration.provision.aws.options import (
     ALPHABET,

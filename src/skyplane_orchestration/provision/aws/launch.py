@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.describe import Ec2InstanceTypes
     from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
-    from skyplane_orchestration.provision.aws.instance_types import Ec2InstanceTypes
     from skyplane_orchestration.provision.aws.options import AwsOptions
 
 log = logging.getLogger(__name__)

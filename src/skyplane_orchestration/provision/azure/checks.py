@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
-from skyplane_orchestration.provision.azure.describe import power_states
-from skyplane_orchestration.provision.azure.instance_types import region_quotas
+from skyplane_orchestration.provision.azure.describe import power_states, region_quotas
 from skyplane_orchestration.provision.azure.options import AzureOptions, Kind, Resource, region_tag
 from skyplane_orchestration.provision.fleet.account_check import (
     credentials_finding,
@@ -26,7 +25,7 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.instance_types import VmSizes
+    from skyplane_orchestration.provision.azure.describe import VmSizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
 _NAME: Final = "azure permissions"

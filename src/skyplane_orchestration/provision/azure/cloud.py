@@ -16,9 +16,9 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import describe
 from skyplane_orchestration.provision.azure.checks import findings, usable_regions
 from skyplane_orchestration.provision.azure.client import AzureApi
+from skyplane_orchestration.provision.azure.describe import VmSizes, quota_uses, region_quotas
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.firewall import FleetNetworks
-from skyplane_orchestration.provision.azure.instance_types import VmSizes, quota_uses, region_quotas
 from skyplane_orchestration.provision.azure.launch import AzureLaunch
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,

@@ -21,20 +21,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from skyplane_orchestration.errors import CloudUnavailable, QuotaExceeded
-from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
+from skyplane_orchestration.provision.azure.describe import (
+    REGIONAL,
+    SPOT,
+    VmSize,
+    VmSizes,
+    as_instance,
+    exceeded,
+    machines_of,
+    power_of,
+)
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
     NO_CAPACITY,
     NO_GROUP,
     VCPU_QUOTA,
     translate,
-)
-from skyplane_orchestration.provision.azure.instance_types import (
-    REGIONAL,
-    SPOT,
-    VmSize,
-    VmSizes,
-    exceeded,
 )
 from skyplane_orchestration.provision.azure.options import (
     IP,

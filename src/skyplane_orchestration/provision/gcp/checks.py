@@ -19,7 +19,7 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.instance_types import MachineTypes
+    from skyplane_orchestration.provision.gcp.describe import MachineTypes
     from skyplane_orchestration.provision.gcp.options import GcpOptions
 
 _PERMISSIONS: Final = "gcp permissions"

@@ -27,19 +27,17 @@ from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.gcp.checks import findings
 from skyplane_orchestration.provision.gcp.client import GcpApi
 from skyplane_orchestration.provision.gcp.describe import (
+    MachineTypes,
     delete_disk,
     disks,
     our_instances,
+    quota_uses,
+    region_quotas,
     usable_regions,
     zone_and_id,
 )
 from skyplane_orchestration.provision.gcp.error_mapping import NOT_FOUND, NOT_READY, STALE
 from skyplane_orchestration.provision.gcp.firewall import FIREWALL, FirewallRules
-from skyplane_orchestration.provision.gcp.instance_types import (
-    MachineTypes,
-    quota_uses,
-    region_quotas,
-)
 from skyplane_orchestration.provision.gcp.launch import GcpLauncher
 from skyplane_orchestration.provision.gcp.options import ALPHABET, GcpOptions, filter_of
 from skyplane_orchestration.provision.parallel import in_parallel

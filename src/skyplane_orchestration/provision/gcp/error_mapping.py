@@ -10,7 +10,6 @@ from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, SkyplaneError
 from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, no_capacity, otherwise
-from skyplane_orchestration.provision.gcp.instance_types import only_series
 
 #: Method of the API -> permissions that it needs; the first is the one that errors name. The custom
 #: role in the documentation has exactly these, and a test compares the two.
@@ -78,6 +77,18 @@ _TRANSIENT: Final = frozenset(
         "internalError",
     }
 )
+#: Quota -> series of machine types that count against it. Google tells no quotas of newer series.
+SERIES: Final = {
+    "CPUS": ("e2-", "f1-", "g1-", "n1-"),
+    "E2_CPUS": ("e2-",),
+    "N2_CPUS": ("n2-",),
+    "N2D_CPUS": ("n2d-",),
+    "C2_CPUS": ("c2-",),
+    "C2D_CPUS": ("c2d-",),
+    "C3_CPUS": ("c3-",),
+    "T2A_CPUS": ("t2a-",),
+    "T2D_CPUS": ("t2d-",),
+}
 _NOT_ENABLED: Final = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 _NOT_ALLOWED: Final = frozenset({"PERMISSIONS_ERROR", "forbidden", "insufficientPermissions"})
 _INVALID: Final = frozenset(
@@ -134,6 +145,7 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
     code = answer.code
     said = f"{what}: Google Cloud refuses ({code or answer.status})"
     if code in _QUOTA:
+        series = SERIES.get(answer.metric.rpartition("/")[2].upper(), ())
         name = f"the quota {answer.quota}" if answer.quota else "this quota"
         return QuotaExceeded(
             f"{said} in {answer.where}: {answer.message}; {name} is used up: end other instances,"
@@ -141,7 +153,7 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
             " Quotas",
             # Most answers name it in their text only.
             quota=answer.quota or answer.message,
-            series=only_series(answer.metric),
+            series=series[0] if len(series) == 1 else "",
         )
     if code in NO_CAPACITY:
         return no_capacity(said)

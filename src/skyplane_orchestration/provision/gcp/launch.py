@@ -31,7 +31,7 @@ from skyplane_orchestration.provision.gcp.options import (
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.instance_types import MachineTypes
+    from skyplane_orchestration.provision.gcp.describe import MachineTypes
 
 #: Google's limits of `max_run_duration`.
 _LEAST_RUN_S: Final = 30
