@@ -1,30 +1,15 @@
-"""An S3 server with the places that a code block names."""
+"""The places that a code block names, on an S3 server."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import boto3
-from moto.server import ThreadedMotoServer
 
 URL: Final = re.compile(r"s3://(?P<bucket>[a-z0-9.-]{3,})/(?P<prefix>[^\"'\s]*)")
 #: More than one page of small objects would prove no more; one is larger than a chunk.
 CONTENT: Final = {"a.bin": b"a" * (17 << 20), "b/c.txt": b"c", "b/empty": b"", "_SUCCESS": b"done"}
-
-
-@contextmanager
-def s3_server() -> Iterator[str]:
-    """Its URL."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
 
 
 class Places:

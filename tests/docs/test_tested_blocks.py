@@ -20,7 +20,8 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG
 from dagster.components.testing import create_defs_folder_sandbox
 from tests.docs.pages import Page
-from tests.docs.places import CONTENT, Places, s3_server
+from tests.docs.places import CONTENT, Places
+from tests.faults import moto_server
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components.scaffolder import RESOURCE
@@ -64,7 +65,7 @@ for file in sys.argv[1:]:
 
 @pytest.fixture
 def s3_endpoint() -> Iterator[str]:
-    with s3_server() as url:
+    with moto_server.running() as url:
         yield url
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from tests.clouds.fakes import open_gce
 from tests.clouds.gateways import IMAGE
+from tests.faults import moto_server
 from tests.packaging.environments import (
     make_environment_with_extra,
 )
@@ -144,11 +144,8 @@ def with_extra(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> WithExt
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server.running() as url:
+        yield url
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:

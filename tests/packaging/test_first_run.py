@@ -27,8 +27,7 @@ from azure.storage.blob import BlobServiceClient
 from tests.clouds.fakes import open_arm, open_ec2, open_gce
 from tests.clouds.gateways import GATEWAY
 from tests.docs.pages import Page
-from tests.docs.places import s3_server
-from tests.faults import azurite, fake_gcs
+from tests.faults import azurite, fake_gcs, moto_server
 from tests.packaging.environments import make_environment_with_extra
 
 from strict_clouds.arm import SUBSCRIPTION
@@ -84,7 +83,7 @@ OpenAccount = Callable[[World, Path], AbstractContextManager[Account]]
 
 @contextmanager
 def aws(world: World, _: Path) -> Iterator[Account]:
-    with s3_server() as url, open_ec2(world, deployments=("*",)) as ec2:
+    with moto_server.running() as url, open_ec2(world, deployments=("*",)) as ec2:
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
         s3 = boto3.client(
             "s3",

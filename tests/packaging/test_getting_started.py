@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import pytest
 from tests.docs.pages import Block, Page, all_pages
-from tests.docs.places import Places, s3_server
+from tests.docs.places import Places
 from tests.e2e.held_store import wait_for
 from tests.e2e_dagster.graphql import GraphQl
+from tests.faults import moto_server
 from tests.matrix.lines import LINES, Line
 from tests.packaging.reader import Reader
 
@@ -52,7 +53,7 @@ def make_reader(repository: Path, tracked_files: list[str], tmp_path: Path) -> M
 
 @pytest.fixture
 def s3_endpoint() -> Iterator[str]:
-    with s3_server() as url:
+    with moto_server.running() as url:
         yield url
 
 

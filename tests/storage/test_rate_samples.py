@@ -12,7 +12,7 @@ from threading import Barrier
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from tests.faults import moto_server
 
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, StoreError
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
@@ -37,11 +37,8 @@ AMBIENT = CredentialSources()
 
 @pytest.fixture(scope="module")
 def moto_url() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server.running() as url:
+        yield url
 
 
 @pytest.fixture(params=["directory", "bucket"])

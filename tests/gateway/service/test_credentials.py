@@ -11,7 +11,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from tests.faults import moto_server
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import EXPIRED, Rule
@@ -57,12 +56,8 @@ def credentials(key: str) -> Credentials:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A server that accepts any key; its address."""
-    moto_server.tell_when_uploads_began()
-    made = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    made.start()
-    host, port = made.get_host_and_port()
-    yield f"http://{host}:{port}"
-    made.stop()
+    with moto_server.running() as url:
+        yield url
 
 
 @pytest.fixture

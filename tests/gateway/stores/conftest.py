@@ -31,7 +31,6 @@ import pytest
 from azure.storage.blob import ContainerClient
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from moto.server import ThreadedMotoServer
 from tests.faults import azurite, fake_gcs, moto_server, rclone_s3, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 from tests.gateway.stores.scripted import CREDENTIALS, ScriptedServer, s3_client
@@ -136,12 +135,8 @@ class Harness:
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
-    moto_server.tell_when_uploads_began()
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server.running() as url:
+        yield url
 
 
 #: moto neither checks checksums nor enforces If-Match on a completion, answers 500
