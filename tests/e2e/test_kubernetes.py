@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 import yaml
+from tests.clouds.fakes import open_ec2
+from tests.clouds.gateways import GATEWAY
 from tests.e2e.conftest import (
     DESTINATION_REGION,
     SOURCE_REGION,
@@ -25,13 +27,23 @@ from tests.e2e.conftest import (
     words_of,
 )
 from tests.faults.go_programs import Unavailable
-from tests.provision.kubernetes.cluster import USER, Cluster
+from tests.provision.kubernetes.balancers import balancers
+from tests.provision.kubernetes.cluster import USER, Cluster, wait_until
 from tests.provision.kubernetes.harness import IMAGE, KubernetesHarness, shared_cluster
 from tests.provision.kubernetes.kubelet import Kubelet
-from tests.provision.kubernetes.pods import HOST, ProcessPods, process_pods
+from tests.provision.kubernetes.pods import (
+    BALANCERS,
+    HOST,
+    MACHINES,
+    POD_CIDR,
+    ProcessPods,
+    process_pods,
+)
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.provision.fleet.bundle import write_bundle
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -102,8 +114,8 @@ def clouds_file(site: KubernetesHarness, tmp_path: Path) -> Path:
     return path
 
 
-def choice(clouds_file: Path) -> list[str]:
-    words = ["--provisioner", "kubernetes", "--clouds", str(clouds_file)]
+def choice(clouds_file: Path, provisioner: str = "kubernetes") -> list[str]:
+    words = ["--provisioner", provisioner, "--clouds", str(clouds_file)]
     return [*words, "--deployment", "tests"]
 
 
@@ -144,6 +156,85 @@ def test_pods_whose_image_has_no_gateway_get_it_from_the_worker(
     command += ["--gateways", "always", "--instance-limit", "1", "--probe", "never"]
     assert main(command) == 0, capsys.readouterr().err
     assert destination.objects("pushed", "q/") == source.objects("pushed", "p/")
+    assert site.leftovers() == {}
+
+
+@pytest.fixture
+def ec2(pods: ProcessPods, tmp_path: Path) -> Iterator[tuple[StrictEc2, World]]:
+    """A cloud whose machines and Pods reach each other."""
+    with (
+        World(tmp_path / "machines", GATEWAY, MACHINES) as world,
+        open_ec2(world, deployments=("tests",)) as made,
+    ):
+        made.conditions.opt_in[SOURCE_REGION.partition(":")[2]] = "opt-in-not-required"
+        yield made, world
+
+
+PODS, INSTANCES = "pods", "instances"
+
+
+@pytest.mark.parametrize(
+    ("senders", "receivers"), [(PODS, INSTANCES), (INSTANCES, PODS), (PODS, PODS)]
+)
+def test_a_copy_between_networks_dials_outward_or_a_load_balancer(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    ec2: tuple[StrictEc2, World],
+    clouds_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    senders: str,
+    receivers: str,
+) -> None:
+    source, destination = ends
+    cloud, world = ec2
+    document = yaml.safe_load(clouds_file.read_text())
+    places = document["kubernetes"]["regions"]
+    for region, kind in ((SOURCE_REGION, senders), (DESTINATION_REGION, receivers)):
+        places[region] |= {"egress_cidrs": [POD_CIDR], "network": region.replace(":", "-")}
+        if kind == INSTANCES:
+            del places[region]
+            document["aws"] = {"endpoint_url": cloud.url, "regions": [region]}
+    document["control_cidrs"] = [f"{HOST}/32"]
+    callers = POD_CIDR if senders == PODS else MACHINES
+    if receivers == PODS:
+        balanced = {"load_balancer": True, "load_balancer_sources": [callers]}
+        places[DESTINATION_REGION] |= balanced
+    clouds_file.write_text(yaml.safe_dump(document))
+    bucket = f"{senders}-to-{receivers}"
+    command = ["cp", "-r", *words_of(filled(ends, bucket)), *choice(clouds_file, "cloud")]
+    command += ["--gateways", "always", "--instance-limit", "1", "--probe", "never", "--json"]
+    with balancers(site.cluster, BALANCERS) as made:
+        assert main(command) == 0, capsys.readouterr().err
+        # Nothing that is billed outlives the command.
+        assert "services" not in site.left()
+    report = json.loads(capsys.readouterr().out)
+    assert (report["objects"], report["encrypted"]) == (3, True)
+    assert destination.objects(bucket, "q/") == source.objects(bucket, "p/")
+    assert len(site.kubelet.seen) == [senders, receivers].count(PODS)
+    assert len(world.machines) == [senders, receivers].count(INSTANCES)
+    assert (bool(made.callers), made.refused) == (receivers == PODS, set())
+    for machine in world.machines:
+        assert {rule.source_cidr for rule in machine.firewall.rules} == (
+            {f"{HOST}/32", POD_CIDR} if receivers == INSTANCES else {f"{HOST}/32"}
+        )
+    assert site.leftovers() == {}
+    assert not any(machine.is_running for machine in world.machines)
+    assert not any(cloud.leftovers().values())
+
+
+def test_a_worker_that_is_told_to_end_takes_its_pods_along(
+    kit: ClientKit, ends: tuple[S3Server, S3Server], site: KubernetesHarness, clouds_file: Path
+) -> None:
+    words = [*words_of(filled(ends, "told")), *choice(clouds_file), "--probe", "never"]
+    command = [sys.executable, "-m", "skyplane_orchestration.cli", "cp", "-r", *words]
+    command += ["--gateways", "always", "--instance-limit", "1"]
+    with subprocess.Popen(
+        command, env=kit.home.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as worker:
+        wait_until(lambda: len(site.kubelet.running()) == 2, "Pods that run")
+        worker.terminate()
+        assert worker.wait(120) != 0
     assert site.leftovers() == {}
 
 

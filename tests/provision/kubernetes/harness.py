@@ -37,7 +37,8 @@ from skyplane_orchestration.provision.fleet.machines import (
     Machines,
 )
 from skyplane_orchestration.provision.kubernetes import KubernetesCloud, KubernetesOptions
-from skyplane_orchestration.provision.kubernetes.checks import GROUPS, OF_BALANCERS, PERMISSIONS
+from skyplane_orchestration.provision.kubernetes.checks import OF_BALANCERS, PERMISSIONS
+from skyplane_orchestration.provision.kubernetes.client import GROUPS
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion
 from strict_clouds.machines import MachineBooter
 
@@ -108,8 +109,8 @@ class Worker(KubernetesCloud):
 class _Disturbed:
     """The client library, whose server throttles, or whose network loses an answer."""
 
-    def __init__(self, client: Any, harness: KubernetesHarness) -> None:
-        self._client, self._harness = client, harness
+    def __init__(self, library: Any, harness: KubernetesHarness) -> None:
+        self._library, self._harness, self.client = library, harness, library.client
 
     def request(self, method: str, path: str, **more: Any) -> Any:
         harness = self._harness
@@ -117,7 +118,7 @@ class _Disturbed:
             if left and _is_call(verb, method, path):
                 harness.throttled[verb] -= 1
                 raise ApiException(status=429, reason="Too Many Requests")
-        answer = self._client.request(method, path, **more)
+        answer = self._library.request(method, path, **more)
         for verb in harness.lost:
             # The firewall is opened by another verb than it is made.
             if _is_call(verb, method, path) or (verb == OPEN and method == "PATCH"):
@@ -382,6 +383,7 @@ class KubernetesHarness:
     def clear(self) -> None:
         """Delete all that a test has left."""
         self.kubelet.holds_ending = self.kubelet.unschedulable = False
+        self.kubelet.unpullable = False
         for kind in _POLICIES:
             self.cluster.call("DELETE", f"{_ADMISSION}/{kind}/{USER}")
         for namespace in NAMESPACES.values():

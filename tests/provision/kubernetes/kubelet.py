@@ -32,6 +32,8 @@ _HOST: Final = "127.0.0.1"
 _LOOK_S: Final = 0.05
 _READ_BYTES: Final = 1 << 16
 _OVER: Final = ("Succeeded", "Failed")
+#: What a node says that may not read a registry.
+NO_IMAGE: Final = "Back-off pulling image: ErrImagePull: pull access denied"
 
 
 class Running(Protocol):
@@ -68,6 +70,7 @@ class Kubelet:
 
     Attributes:
         unschedulable: no Pod gets a node.
+        unpullable: the registry gives nobody an image.
         holds_ending: Pods that are to end stay.
         seen: uids of all Pods that it has run.
     """
@@ -76,6 +79,7 @@ class Kubelet:
     runs: Runs
     folder: Path
     unschedulable: bool = False
+    unpullable: bool = False
     holds_ending: bool = False
     seen: set[str] = field(default_factory=set)
     _running: dict[str, Running] = field(default_factory=dict)
@@ -197,6 +201,11 @@ class Kubelet:
         for mount in pod["spec"]["containers"][0]["volumeMounts"]:
             if "secret" in (volume := volumes[mount["name"]]):
                 files[mount["mountPath"]] = await self._secret(pod, volume["secret"]["secretName"])
+        if self.unpullable:
+            waits = {"reason": "ImagePullBackOff", "message": NO_IMAGE}
+            status = _container(pod, {"waiting": waits}, is_ready=False)
+            await self._report(pod, {"podIP": "198.51.100.254", "containerStatuses": [status]})
+            return
         started = self.runs.start(pod, files)
         self._running[pod["metadata"]["uid"]] = started
         state = {"running": {"startedAt": _now()}}

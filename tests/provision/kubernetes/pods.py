@@ -33,6 +33,12 @@ _BRIDGE: Final = "skyplane-pods"
 _NETWORK: Final = "10.77.0"
 #: Where Pods reach this machine.
 HOST: Final = f"{_NETWORK}.1"
+#: How others see Pods.
+POD_CIDR: Final = f"{_NETWORK}.0/24"
+#: More addresses of this machine, which Pods reach: of load balancers, and of machines.
+BALANCERS: Final = "10.77.128"
+MACHINES: Final = "10.77.192.0/18"
+_OWN: Final = "10.77.128.0/17"
 _CLONE_NEWNET: Final = 0x40000000
 
 
@@ -181,12 +187,14 @@ def process_pods() -> Iterator[ProcessPods]:
         try:
             _ip(f"addr add {_NETWORK}.1/24 dev {_BRIDGE}")
             _ip(f"link set {_BRIDGE} up")
+            _ip(f"route replace local {_OWN} dev lo src {HOST}")
             made = ProcessPods(Path(folder))
             try:
                 yield made
             finally:
                 made.clear()
         finally:
+            # With the route, whose source is its address.
             _ip(f"link del {_BRIDGE}")
 
 

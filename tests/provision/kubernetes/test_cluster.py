@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.provision.fleet.test_cloud_conformance import FLEET, PEER, a_request, tear_down
 from tests.provision.kubernetes.cluster import USER, wait_until
+from tests.provision.kubernetes.harness import (
+    NAMESPACES,
+    KubernetesHarness,
+    kubernetes_harness,
+)
+from tests.provision.kubernetes.test_contexts import credential, write_kubeconfig
 
-from skyplane_orchestration.errors import CloudUnavailable
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, QuotaExceeded
 from skyplane_orchestration.provision.kubernetes import KubernetesCloud
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion
 
 if TYPE_CHECKING:
     from tests.provision.kubernetes.cluster import Cluster
-    from tests.provision.kubernetes.harness import KubernetesHarness
 
 pytestmark = pytest.mark.kubernetes
 
 
 @pytest.fixture
 def harness(kubernetes_cluster: Cluster) -> Iterator[KubernetesHarness]:
-    from tests.provision.kubernetes.harness import kubernetes_harness
-
     with kubernetes_harness(kubernetes_cluster) as made:
         yield made
 
@@ -91,6 +95,106 @@ def test_a_pod_without_a_node_says_why(harness: KubernetesHarness) -> None:
 
     assert "0/1 nodes are available" in wait_until(said, "reason")
     cloud.terminate([launched])
+
+
+@pytest.mark.parametrize("how", ["drained", "out of memory"])
+def test_a_pod_that_leaves_its_node_is_not_started_again(
+    harness: KubernetesHarness, how: str
+) -> None:
+    """Its fleet does that, or a Pod without a transfer would run on."""
+    cloud, root = harness.worker(), f"/api/v1/namespaces/{NAMESPACES[harness.region]}/pods"
+    cloud.launch(a_request(harness))  # type: ignore[arg-type]
+    [pod] = wait_until(lambda: harness.cluster.items(root), "Pod")
+    name = pod["metadata"]["name"]
+    [running] = wait_until(harness.kubelet.running, "container")
+    if how == "drained":
+        harness.cluster.call("POST", f"{root}/{name}/eviction", {"metadata": {"name": name}})
+    else:
+        status = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+        harness.cluster.call("PATCH", f"{root}/{name}/status", {"status": status})
+        running.end(0.0)
+
+    def ended() -> str:
+        [one] = cloud.describe(FLEET.fleet_key, [harness.region])
+        return one.why_ended if one.state == "ended" else ""
+
+    why = wait_until(ended, "end")
+    # A drained Pod is gone soon, and its Job does not know why it has failed.
+    told = ["EvictionByEvictionAPI", "BackoffLimitExceeded"]
+    if how == "out of memory":
+        told = ["Evicted: The node was low on resource: memory."]
+    assert any(one in why for one in told)
+    assert harness.launches() == 1
+    tear_down(harness)  # type: ignore[arg-type]
+    assert harness.leftovers() == {}
+
+
+@pytest.mark.parametrize("resource", ["count/jobs.batch", "count/secrets", "count/pods"])
+def test_a_quota_of_the_namespace_is_named_and_leaves_nothing(
+    harness: KubernetesHarness, resource: str
+) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACES[harness.region]}/resourcequotas"
+    harness.cluster.call("POST", path, {"metadata": {"name": "q"}, "spec": {"hard": {resource: 0}}})
+    wait_until(
+        lambda: resource in harness.cluster.call("GET", f"{path}/q")["status"].get("hard", {}),
+        "quota that counts",
+    )
+    with pytest.raises(QuotaExceeded, match=rf"ResourceQuota q \({resource}\)"):
+        harness.worker().launch(a_request(harness))  # type: ignore[arg-type]
+    assert harness.leftovers() == {}
+
+
+def test_credentials_that_end_are_renewed_by_their_plugin(
+    harness: KubernetesHarness, tmp_path: Path
+) -> None:
+    """Also those of which nothing has said when they end."""
+    call, namespace = harness.cluster.call, NAMESPACES[harness.region]
+    core, rights = f"/api/v1/namespaces/{namespace}", "rbac.authorization.k8s.io"
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    role = {"apiGroup": rights, "kind": "Role", "name": USER}
+    binding = {"metadata": {"name": "expiring"}, "roleRef": role, "subjects": [account]}
+    call("POST", f"/apis/{rights}/v1/namespaces/{namespace}/rolebindings", binding)
+    secret = call("POST", f"{core}/secrets", {"metadata": {"name": "expiring"}})
+    bound = {"kind": "Secret", "apiVersion": "v1", "name": "expiring"}
+    answer, runs, file = tmp_path / "answer", tmp_path / "runs", tmp_path / "config"
+
+    def token(**spec: object) -> str:
+        path = f"{core}/serviceaccounts/default/token"
+        return str(call("POST", path, {"spec": spec})["status"]["token"])
+
+    old = token(boundObjectRef=bound | {"uid": secret["metadata"]["uid"]})
+    answer.write_text(credential(old))
+    cluster = {
+        "server": harness.cluster.url,
+        "certificate-authority": str(harness.cluster.folder / "apiserver.crt"),
+    }
+    write_kubeconfig(file, cluster, f"echo run >> {runs}; cat {answer}")
+    region = ClusterRegion("production", namespace)
+    options = harness.options(regions={harness.region: region}, kubeconfig=str(file))
+    cloud = KubernetesCloud(options)
+
+    def look() -> object:
+        return cloud.describe(FLEET.fleet_key, [harness.region])
+
+    wait_until(lambda: _answers(look), "binding of the Role")
+    call("DELETE", f"{core}/secrets/expiring")
+
+    # The API server knows a token for some seconds more.
+    wait_until(lambda: not _answers(look), "end of the token")
+    answer.write_text(credential(token()))
+    runs.unlink()
+    for _ in range(2):
+        assert look() == ()
+    assert runs.read_text() == "run\n"
+    call("DELETE", f"/apis/{rights}/v1/namespaces/{namespace}/rolebindings/expiring")
+
+
+def _answers(look: Callable[[], object]) -> bool:
+    try:
+        look()
+    except CloudAccessDenied:
+        return False
+    return True
 
 
 def test_an_instance_has_the_address_of_its_load_balancer(harness: KubernetesHarness) -> None:

@@ -18,7 +18,8 @@ from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.provision.cloud_registry import parse_clouds
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.kubernetes import KubernetesCloud
-from skyplane_orchestration.provision.kubernetes.checks import GROUPS, OF_BALANCERS, PERMISSIONS
+from skyplane_orchestration.provision.kubernetes.checks import OF_BALANCERS, PERMISSIONS
+from skyplane_orchestration.provision.kubernetes.client import GROUPS
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion, KubernetesOptions
 from skyplane_orchestration.provision.kubernetes.quotas import exhausted, instances_left, quantity
 from skyplane_orchestration.security.store_credentials import CredentialSources

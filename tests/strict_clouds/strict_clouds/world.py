@@ -5,8 +5,9 @@
         ...
         machine.power_off()
 
-Each machine has a loopback address of its own, so all can use the same ports. Programs that would
-change a real machine are stand-ins (`stand_ins.py`); no other program can be found by name.
+Each machine has an address of its own, mostly of loopback, so all can use the same ports. Programs
+that would change a real machine are stand-ins (`stand_ins.py`); no other program can be found by
+name.
 When the context ends, or its process dies, all processes of all machines end.
 """
 
@@ -24,6 +25,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -71,7 +73,7 @@ class Machine:
     """A machine that was booted.
 
     Args:
-        address: its only one, 127.77.x.y.
+        address: its only one, of the world's network.
         directory: its files; `console` holds all its output.
     """
 
@@ -162,9 +164,13 @@ class World:
     Args:
         directory: private to this world; stays, for its console outputs.
         program: what boot scripts run by `docker` and the like; None if they run no such program.
+        network: of the addresses of machines, all of which are this computer's.
     """
 
-    def __init__(self, directory: Path, program: Program | None = None) -> None:
+    def __init__(
+        self, directory: Path, program: Program | None = None, network: str = "127.77.0.0/16"
+    ) -> None:
+        self._network = ip_network(network)
         self._directory = directory.absolute()
         self._program = program or Program((), "")
         self.machines: list[Machine] = []
@@ -202,7 +208,7 @@ class World:
             on_end: called in a thread when the machine has ended, for whatever reason.
         """
         present, packages = distribution
-        address, lock = _free_address()
+        address, lock = _free_address(self._network)
         directory = self._directory / address
         for name in ("bin", "tmp"):
             (directory / name).mkdir(parents=True)
@@ -254,13 +260,13 @@ def _fill_search_path(directory: Path, programs: Iterable[str]) -> None:
         (directory / "bin" / program).symlink_to(found)
 
 
-def _free_address() -> tuple[str, socket.socket]:
+def _free_address(network: IPv4Network | IPv6Network) -> tuple[str, socket.socket]:
     """An address that no other machine has, and a socket that keeps it until it is closed.
 
     Other tests run on the same machine at the same time.
     """
     while True:
-        address = f"127.77.{random.randint(2, 254)}.{random.randint(1, 254)}"
+        address = str(network[random.randrange(512, network.num_addresses - 1)])
         lock = socket.socket(socket.AF_UNIX)
         try:
             lock.bind(f"\0strict-clouds-{address}")

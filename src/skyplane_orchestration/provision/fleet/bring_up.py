@@ -267,14 +267,18 @@ class BringUp:
         except SkyplaneError as error:
             log.warning("fleet %s may not let this worker in: %s", self.spec.key, error)
 
-    def _note_replacement(self, name: str, what: str) -> None:
+    def _note_replacement(self, name: str, what: str, why: str = "") -> None:
         """Allow one replacement of an instance that this call has launched.
+
+        Args:
+            why: what its cloud says of that.
 
         Raises ProvisionFailed: it has been replaced before.
         """
         if name in self._replaced:
             raise self.failure(name, what)
-        log.warning("fleet %s: replacing %s, which %s", self.spec.key, name, what)
+        because = f" ({why})" if why else ""
+        log.warning("fleet %s: replacing %s, which %s%s", self.spec.key, name, what, because)
         self._replaced.add(name)
         self.members.own_names.discard(name)
 
@@ -283,9 +287,8 @@ class BringUp:
         for instance in lost:
             if self.members.is_own(instance):
                 limit_s = self.context.options.boot_timeout_s
-                self._note_replacement(
-                    instance.instance, f"did not answer within {limit_s:g} s{self._hint(instance)}"
-                )
+                what = f"did not answer within {limit_s:g} s{self._hint(instance)}"
+                self._note_replacement(instance.instance, what, instance.why_ended)
             else:
                 log.warning(
                     "fleet %s: replacing %s, which does not answer",
@@ -297,7 +300,8 @@ class BringUp:
     def _hint(self, instance: Instance) -> str:
         """What may keep this worker from an instance that it has never reached."""
         cidrs = self.context.options.control_cidrs
-        if instance.cloud_id in self._keys or cidrs == ():
+        is_dialed = self.context.clouds.is_dialed(self.spec.key, instance.region)
+        if instance.cloud_id in self._keys or cidrs == () or not is_dialed:
             return ""
         let_in = (
             f"its firewall lets {self.admission.address} in: does this worker get out by other"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.provision.fleet.machines import FleetTags, LaunchRequest
 from skyplane_orchestration.provision.kubernetes import manifests
+from skyplane_orchestration.provision.kubernetes.client import GROUPS, ClusterApi
 from skyplane_orchestration.provision.kubernetes.options import ClusterRegion, KubernetesOptions
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.kubernetes.client import ClusterApi
 
 #: What a Role must allow: resource -> verbs.
 PERMISSIONS: Final = {
@@ -28,8 +26,7 @@ PERMISSIONS: Final = {
     "events": ("list",),
 }
 #: The same, where a region has `load_balancer`.
-OF_BALANCERS: Final = {"services": ("create", "list")}
-GROUPS: Final = {"jobs": "batch", "networkpolicies": "networking.k8s.io"}
+OF_BALANCERS: Final = {"services": ("create", "list"), "jobs/finalizers": ("update",)}
 
 
 def findings(api: ClusterApi, options: KubernetesOptions, deployment: str) -> tuple[Finding, ...]:

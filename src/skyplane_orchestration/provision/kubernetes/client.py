@@ -47,20 +47,13 @@ EXISTS: Final = "AlreadyExists"
 CONFLICT: Final = "Conflict"
 FORBIDDEN: Final = "Forbidden"
 
-_CORE: Final = "/api/v1"
-#: Resource -> its group.
-_GROUPS: Final = {
-    "jobs": "/apis/batch/v1",
-    "networkpolicies": "/apis/networking.k8s.io/v1",
-    "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1",
+#: Resource -> its group; others are in the core group, whose name is empty.
+GROUPS: Final = {
+    "jobs": "batch",
+    "networkpolicies": "networking.k8s.io",
+    "selfsubjectaccessreviews": "authorization.k8s.io",
 }
-_METHODS: Final = {
-    "create": "POST",
-    "get": "GET",
-    "list": "GET",
-    "patch": "PATCH",
-    "delete": "DELETE",
-}
+_METHODS: Final = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 _ERRORS: Final = (ApiException, urllib3.exceptions.HTTPError, OSError)
 
 
@@ -71,8 +64,7 @@ class ClusterApi:
         self._options = options
         self.clock = clock
         self._lock = threading.Lock()
-        self._configurations: dict[str, Future[client.Configuration]] = {}
-        self._clients: dict[str, DynamicClient] = {}
+        self._clients: dict[str, Future[DynamicClient]] = {}
 
     def call(
         self,
@@ -101,12 +93,13 @@ class ClusterApi:
         """
         kind, _, sub = resource.partition("/")
         place = "" if kind.startswith("self") else f"/namespaces/{region.namespace}"
-        parts = (_GROUPS.get(kind, _CORE) + place, kind, *filter(None, (name, sub)))
+        root = f"/apis/{GROUPS[kind]}/v1" if kind in GROUPS else "/api/v1"
+        parts = (root + place, kind, *filter(None, (name, sub)))
         where = f"namespace {region.namespace} of context {region.context or 'that is current'}"
 
-        def request() -> Any:
+        def send() -> Any:
             answer = self._dynamic(region.context).request(
-                _METHODS[verb],
+                _METHODS.get(verb, "GET"),
                 "/".join(parts),
                 body=body,
                 query_params=list((query or {}).items()),
@@ -115,6 +108,19 @@ class ClusterApi:
                 _request_timeout=_TIMEOUTS_S,
             )
             return answer.data.decode(errors="replace") if sub else json.loads(answer.data)
+
+        def request() -> Any:
+            used = self._clients.get(region.context)
+            try:
+                return send()
+            except ApiException as error:
+                if error.status != 401:
+                    raise
+                # They have expired, or somebody has renewed the file.
+                with self._lock:
+                    if self._clients.get(region.context) is used:
+                        self._clients.pop(region.context, None)
+                return send()
 
         return ask(
             request,
@@ -164,7 +170,8 @@ class ClusterApi:
         if not found:
             raise ConnectionRefusedError("no such Pod runs")
         # An own client: the library changes it for the time of the call.
-        api = client.CoreV1Api(client.ApiClient(self._configuration(region.context)))
+        own = client.ApiClient(self._dynamic(region.context).client.configuration)
+        api = client.CoreV1Api(own)
         forward = stream.portforward(
             api.connect_get_namespaced_pod_portforward,
             found[0]["metadata"]["name"],
@@ -173,14 +180,14 @@ class ClusterApi:
         )
         return _bridged(socket.socket(fileno=forward.socket(port).detach()))
 
-    def _configuration(self, context: str) -> client.Configuration:
+    def _dynamic(self, context: str) -> DynamicClient:
         """Raises ConfigurationInvalid, CloudUnavailable: the context, or its credentials, fail."""
         with self._lock:
-            loading = self._configurations.get(context)
+            loading = self._clients.get(context)
             # One that takes long is not begun again: it may wait for somebody's answer.
             if loading is None or (loading.done() and loading.exception()):
                 loading = in_background(partial(_loaded, context, self._options.kubeconfig))
-                self._configurations[context] = loading
+                self._clients[context] = loading
         what = f"the context {context or 'that is current'} cannot be used"
         try:
             return loading.result(_LOADED_WITHIN_S)
@@ -191,17 +198,8 @@ class ClusterApi:
         except (config.ConfigException, OSError, ValueError) as error:
             raise ConfigurationInvalid(f"{what}: {error}") from error
 
-    def _dynamic(self, context: str) -> DynamicClient:
-        configuration = self._configuration(context)
-        with self._lock:
-            if context not in self._clients:
-                api = client.ApiClient(configuration)
-                # It would ask for all kinds of objects that the cluster has.
-                self._clients[context] = DynamicClient(api, discoverer=lambda *_: None)
-            return self._clients[context]
 
-
-def _loaded(context: str, kubeconfig: str) -> client.Configuration:
+def _loaded(context: str, kubeconfig: str) -> DynamicClient:
     made = client.Configuration()
     if context == IN_CLUSTER:
         config.load_incluster_config(client_configuration=made)
@@ -209,7 +207,13 @@ def _loaded(context: str, kubeconfig: str) -> client.Configuration:
         config.load_kube_config(
             kubeconfig or None, context or None, client_configuration=made, persist_config=False
         )
-    return made
+        # It would wait for a plugin without a time limit, in the middle of a request.
+        made.refresh_api_key_hook = None
+        if made.host.startswith("https:") and not (made.api_key or made.cert_file):
+            # The library logs what a plugin says that fails.
+            raise config.ConfigException("it has no credentials, or its plugin gives none")
+    # It would ask for all kinds of objects that the cluster has.
+    return DynamicClient(client.ApiClient(made), discoverer=lambda *_: None)
 
 
 def _bridged(inner: socket.socket) -> socket.socket:

@@ -14,6 +14,8 @@ from skyplane_orchestration.provision.kubernetes.options import ALPHABET
 Found = Mapping[str, Any]
 
 _OVER: Final = ("Succeeded", "Failed")
+#: Conditions of a Pod that tell why it does not run: it waits for a node, or is evicted.
+_TOLD: Final = (("PodScheduled", "False"), ("DisruptionTarget", "True"))
 
 
 def instances_of(
@@ -46,11 +48,6 @@ def _balancer(service: Found) -> str:
     return ""
 
 
-def unix_s(text: str) -> float:
-    """Of a time as the API writes it, `2026-11-28T09:30:26Z`."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-
-
 def _instance_of(job: Found, pods: Sequence[Found]) -> Instance | None:
     meta = job["metadata"]
     pod = pods[-1] if pods else None
@@ -63,7 +60,8 @@ def _instance_of(job: Found, pods: Sequence[Found]) -> Instance | None:
         cloud_id=f"{meta['namespace']}/{meta['name']}/{meta['uid']}",
         state=state,
         address=pod["status"].get("podIP", "") if pod is not None and is_there else "",
-        launched_unix_s=unix_s(meta["creationTimestamp"]),
+        # As `2026-11-28T09:30:26Z`.
+        launched_unix_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
         why_ended="; ".join(_reasons(job, pod)),
     )
 
@@ -96,7 +94,7 @@ def _reasons(job: Found, pod: Found | None) -> Iterator[str]:
     if status.get("reason") or status.get("message"):
         yield _said(status)
     for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+        if (condition["type"], condition["status"]) in _TOLD:
             yield _said(condition)
     for container in status.get("containerStatuses") or []:
         for kind in ("waiting", "terminated"):

@@ -185,6 +185,8 @@ def service(
     place, processes = options.of(request.region), request.tags.processes
     metadata = _owned(request, options, owner)
     metadata["annotations"] = dict(place.load_balancer_annotations)
+    # A teardown waits for its end: a cloud may take minutes, and bills it so long.
+    metadata["ownerReferences"][0]["blockOwnerDeletion"] = True
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -28,8 +28,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-_PREFIX: Final = "127.77."
-
 #: Bind to an address without a port, from <linux/in.h>. The port is chosen with the peer.
 _IP_BIND_ADDRESS_NO_PORT: Final = 24
 
@@ -45,6 +43,8 @@ class _Network:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._own = directory.name
+        # Of the addresses of machines: the first two numbers of this one's.
+        self._prefix = ".".join([*self._own.split(".")[:2], ""])
         self._connect = socket.socket.connect
         self._connect_ex = socket.socket.connect_ex
         self._accept = socket.socket.accept
@@ -88,11 +88,11 @@ class _Network:
 
     def follow(self, connection: socket.socket, address: Any) -> None:
         """Count what is sent to another machine."""
-        if connection.family == socket.AF_INET and str(address[0]).startswith(_PREFIX):
+        if connection.family == socket.AF_INET and str(address[0]).startswith(self._prefix):
             self._sent.follow(connection, address[0])
 
     def may_dial(self, dialing: socket.socket, address: Any) -> bool:
-        if dialing.family != socket.AF_INET or not str(address[0]).startswith(_PREFIX):
+        if dialing.family != socket.AF_INET or not str(address[0]).startswith(self._prefix):
             return True
         if dialing.getsockname()[0] == "0.0.0.0":
             dialing.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
