@@ -48,6 +48,7 @@ from skyplane_orchestration.transfer.client_context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
 from skyplane_orchestration.transfer.learning import with_learned_rates
 from skyplane_orchestration.transfer.run_options import OnStatus, RunArguments, RunOptions
@@ -129,7 +130,7 @@ class Client:
         self._context = ClientContext(
             self.identity,
             self._fleets,
-            self._credentials,
+            SentCredentials(self._credentials, gateway_credentials, clock),
             clock,
             rng,
             lambda: self.grid,
@@ -137,7 +138,6 @@ class Client:
             MinimizeCost(value_of_time_usd_per_hour=value_of_time_usd_per_hour),
             stop_at,
             self._learned_grid,
-            gateway_credentials,
         )
 
     # -- plan
@@ -464,12 +464,7 @@ class Client:
 
     def watch(self, watched: WatchedTransfer, *, on_status: OnStatus | None = None) -> Monitor:
         """Polls a submitted transfer, in any process that has the fleet secret."""
-        request = TransferRequest(
-            watched.submitted.transfer_key,
-            watched.job,
-            self._credentials,
-            self._context.gateway_credentials,
-        )
+        request = TransferRequest(watched.submitted.transfer_key, watched.job, self._context.sent)
         context = self._context.stopping_by(watched.deadline_unix_s)
         return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 

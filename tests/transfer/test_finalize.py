@@ -39,6 +39,7 @@ from skyplane_orchestration.transfer.fleet_control import (
     SubmittedTransfer,
     TransferRequest,
 )
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 FLEET = fleet_of("ab", plan=PLAN, regions={"a": A, "b": B})
@@ -79,7 +80,7 @@ def end(
     def open_(fleet: Fleet) -> Iterator[FleetControl]:
         yield cast(FleetControl, control or FakeControl())
 
-    request = TransferRequest(KEY, job, CredentialSources())
+    request = TransferRequest(KEY, job, SentCredentials(CredentialSources()))
     submitted = SubmittedTransfer(KEY, status.epoch, "a", joined=False)
     context: Any = SimpleNamespace(
         identity=SimpleNamespace(may_be_repeated=may_be_repeated),

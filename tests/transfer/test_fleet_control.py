@@ -39,6 +39,7 @@ from skyplane_orchestration.transfer.fleet_control import (
     SubmittedTransfer,
     TransferRequest,
 )
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 
 JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
 LED_BY_B = SubmittedTransfer(KEY, 1, "b", joined=False)
@@ -165,7 +166,7 @@ def control_of(sessions: FakeSessions) -> FleetControl:
 
 
 def request_of(job: TransferJob = JOB) -> TransferRequest:
-    return TransferRequest(KEY, job, CredentialSources())
+    return TransferRequest(KEY, job, SentCredentials(CredentialSources()))
 
 
 def submit(sessions: FakeSessions, job: TransferJob = JOB, **more: Any) -> SubmittedTransfer:
@@ -225,7 +226,7 @@ def test_gateways_with_an_identity_of_their_own_get_no_credentials(
     sessions = FakeSessions("ab")
     with_identity(sessions)
     sources = CredentialSources({"test": lambda _, location: Credentials({"token": "t"})})
-    request = TransferRequest(KEY, replace(JOB, source=location), sources)
+    request = TransferRequest(KEY, replace(JOB, source=location), SentCredentials(sources))
     with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}):
         control_of(sessions).submit(request)
     assert (sessions.gateways["a"].credentials is not None) is is_sent

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from tests.manual_clock import ManualClock
 from tests.transfer.samples import JOB, KEY, PLAN
 from tests.transfer.test_fleet_control import FakeSessions, control_of
 
@@ -20,22 +21,23 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.recovery.failover_decisions import Submit, Tenure
 from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.storage.preflight import with_planned_regions
 from skyplane_orchestration.transfer import gateway_credentials
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.gateway_credentials import (
     ENDS,
-    credential_findings,
+    SentCredentials,
     reaches_of,
-    require_sendable,
-    sent_credentials,
 )
 
 WHOLE = Credentials({"access_key_id": "whole"})
 SOURCES = CredentialSources({"test": lambda *_: WHOLE})
+#: An hour after the clock of a test starts.
+ENDS_S: Final = 4600
 
 
 def job_of(source: str = "s3://src/p/", target: str = "s3://dst/q/", **more: Any) -> TransferJob:
-    common: Any = {"credential_ref": "test:x", "region": "aws:us-east-1"}
+    common: Any = {"credential_ref": "test:x", "region": more.pop("region", "aws:us-east-1")}
     ends = Location(source, **common), Location(target, **common)
     return TransferJob(*ends, **{"server_side_copy": "never", **more})
 
@@ -48,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Reach, ...]]:
     def limited(found: Credentials, reaches: Sequence[Reach]) -> Credentials:
         assert found is WHOLE
         calls.append(tuple(reaches))
-        return Credentials({"access_key_id": f"limited {len(calls)}"})
+        return Credentials({"access_key_id": f"limited {len(calls)}", "expires_at": str(ENDS_S)})
 
     monkeypatch.setattr(gateway_credentials, "limited_credentials", limited)
     return calls
@@ -112,17 +114,18 @@ def test_gateways_on_other_machines_get_limited_credentials(
 ) -> None:
     sessions = FakeSessions("ab")
     sessions.fleet = replace(sessions.fleet, host=host)
-    request = TransferRequest(KEY, job_of(recursive=True), SOURCES, rule)
+    request = TransferRequest(KEY, job_of(recursive=True), SentCredentials(SOURCES, rule))
     order = Submit(Tenure("a", 1), ("a",), ("b",))
     control_of(sessions).take_over(request, order)
-    got = [dict(sessions.gateways[node].credentials) for node in "ab"]
-    assert got == [{"access_key_id": source}, {"access_key_id": sink}]
+    got = [sessions.gateways[node].credentials["access_key_id"] for node in "ab"]
+    assert got == [source, sink]
     assert [sessions.gateways[node].tried_prefix for node in "ab"] == ["p/", "q/"]
     # Renewed ones are limited too.
     sessions.gateways["b"].needs_credentials = {KEY: ["sink"]}
     control_of(sessions).renew_credentials(request, 1)
     fresh = "limited 3" if sink == "limited 2" else sink
-    assert ("b", "renew credentials", "sink", 1, {"access_key_id": fresh}) in sessions.calls
+    renewed = [call for call in sessions.calls if call[:2] == ("b", "renew credentials")]
+    assert [call[-1]["access_key_id"] for call in renewed] == [fresh]
 
 
 def elsewhere(identity: str = "") -> Any:
@@ -154,7 +157,7 @@ def test_only_tokens_that_are_limited_have_a_wider_scope(
         "gs://src/p/", credential_ref="test:x", region="gcp:us-east1", endpoint_url=endpoint_url
     )
     job = replace(job_of(), source=place)
-    sent_credentials(job, "source", CredentialSources({"test": resolve}), "limited")
+    SentCredentials(CredentialSources({"test": resolve})).of(job, "source")
     assert [one.options.get(SCOPES_OPTION) for one in places] == [scopes]
 
 
@@ -167,7 +170,7 @@ def test_findings_say_what_gateways_would_get(
         rule: GatewayCredentials = "limited",
         sources: CredentialSources = SOURCES,
     ) -> list[str]:
-        found = credential_findings(job, provisioner, sources, rule)
+        found = SentCredentials(sources, rule).findings(job, provisioner)
         return [one.text.removeprefix("gateways ") for one in found]
 
     job, ids = job_of(), map(str, count())
@@ -193,11 +196,35 @@ def test_a_run_without_limited_credentials_is_refused_before_a_gateway_starts(
         raise CredentialsTooWide.of("s3://src/p/", "no", "add a line")
 
     monkeypatch.setattr(gateway_credentials, "limited_credentials", refuse)
-    job = job_of(recursive=True)
+    job, sent = job_of(recursive=True), SentCredentials(SOURCES)
     with pytest.raises(CredentialsTooWide, match="add a line"):
-        require_sendable(job, PLAN, elsewhere(), SOURCES, "limited")
-    findings = credential_findings(job, elsewhere(), SOURCES, "limited")
-    assert [one.is_ok for one in findings] == [False, False]
-    require_sendable(job, PLAN, elsewhere(), SOURCES, "whole")
+        sent.require(job, PLAN, elsewhere())
+    assert [one.is_ok for one in sent.findings(job, elsewhere())] == [False, False]
+    SentCredentials(SOURCES, "whole").require(job, PLAN, elsewhere())
     usual = replace(JOB, source=Location("s3://src/p/"), destination=Location("s3://dst/q/"))
-    require_sendable(usual, PLAN, elsewhere("s3"), SOURCES, "limited")
+    sent.require(usual, PLAN, elsewhere("s3"))
+    here = SimpleNamespace(runs_on_this_machine=lambda _: True)
+    sent.require(job, PLAN, here)
+
+
+@pytest.mark.parametrize(("waited_s", "calls"), [(0, 2), (1799, 2), (1801, 4)])
+def test_an_attach_soon_after_the_launch_sends_what_was_tried_before_it(
+    waited_s: int, calls: int, asked: list[tuple[Reach, ...]]
+) -> None:
+    clock, sessions = ManualClock(), FakeSessions("ab")
+    sent = SentCredentials(SOURCES, clock=clock.clock)
+    # The plan knows the regions, by which AWS is asked.
+    job, plan = job_of(recursive=True, region=""), replace(PLAN, dst="aws:cn-north-1")
+    sent.require(job, plan, elsewhere())
+    assert [reach.store.region for (reach,) in asked] == ["us-east-1", "cn-north-1"]
+    clock.advance(waited_s)
+    sessions.fleet = replace(sessions.fleet, host="")
+    request = TransferRequest(KEY, with_planned_regions(job, plan, SOURCES), sent)
+    control_of(sessions).take_over(request, Submit(Tenure("a", 1), ("a",), ("b",)))
+    assert len(asked) == calls
+    got = [sessions.gateways[node].credentials["access_key_id"] for node in "ab"]
+    assert got == [f"limited {calls - 1}", f"limited {calls}"]
+    # Renewed ones are fresh.
+    sessions.gateways["b"].needs_credentials = {KEY: ["sink"]}
+    control_of(sessions).renew_credentials(request, 1)
+    assert len(asked) == calls + 1

@@ -26,6 +26,7 @@ from skyplane_orchestration.storage.rate_samples import read_samples, read_sent_
 from skyplane_orchestration.transfer import learning, transfer_run
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 from skyplane_orchestration.transfer.learning import (
     achieved_rates,
     internet_bytes,
@@ -392,7 +393,7 @@ def test_a_run_whose_conclusion_fails_has_still_sent(
     followed = Followed(budget=Budget(None, clock), context=context, warnings=[])
     monkeypatch.setattr(transfer_run, "Monitor", lambda *_, **__: followed)
     monkeypatch.setattr(transfer_run, "finalize", refuse)
-    request = TransferRequest("ab" * 16, JOB, CredentialSources())
+    request = TransferRequest("ab" * 16, JOB, SentCredentials(CredentialSources()))
     unused = cast(Any, None)
     run = TransferRun(request, BILLED, cast(Any, context), RunOptions(), unused, unused)
     with pytest.raises(StoreUnavailable):

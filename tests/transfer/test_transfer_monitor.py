@@ -44,6 +44,7 @@ from skyplane_orchestration.transfer.fleet_control import (
     SubmittedTransfer,
     TransferRequest,
 )
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 from skyplane_orchestration.transfer.in_flight import InFlightPlanner, NextPlan
 from skyplane_orchestration.transfer.transfer_monitor import (
     Monitor,
@@ -146,11 +147,12 @@ def monitor_of(
 ) -> Monitor:
     job = replace(JOB, policy=Policy(max_job_usd=max_usd))
     fleets: Any = control
-    identity, credentials = RunIdentity("local", "dag", "run"), CredentialSources()
+    identity = RunIdentity("local", "dag", "run")
+    sent = SentCredentials(CredentialSources())
     context = ClientContext(
         identity,
         fleets,
-        credentials,
+        sent,
         clock,
         random.Random(1),
         lambda: cast(Any, None),
@@ -159,7 +161,7 @@ def monitor_of(
         stop_at,
     )
     return Monitor(
-        TransferRequest(KEY, job, credentials),
+        TransferRequest(KEY, job, sent),
         FLEET,
         SUBMITTED,
         context,

@@ -52,6 +52,12 @@ def add_output(parser: Parser) -> None:
 ANY_PLACE: Final = "s3://bucket/key, gs://bucket/key, az://account/container/key or a path"
 
 
+def add_optional_ends(parser: Parser, what: str) -> None:
+    """Of `optional_job_from`: the places of a copy, and whether it is recursive."""
+    add_ends(parser, what, is_optional=True)
+    _add_recursive(parser, "copy")
+
+
 def add_ends(parser: Parser, what: str, *, is_optional: bool = False) -> None:
     many: dict[str, Any] = {"nargs": "?"} if is_optional else {}
     parser.add_argument("src", metavar="SRC", help=f"source: {what}", **many)
@@ -95,12 +101,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
 def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
     """Options that select objects; returns their group."""
     group = parser.add_argument_group("objects")
-    group.add_argument(
-        "-r",
-        "--recursive",
-        action="store_true",
-        help=f"SRC is a prefix: {verb} all objects below it",
-    )
+    _add_recursive(group, verb)
     add_list(
         group,
         "--include",
@@ -117,6 +118,15 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
         " (repeatable; for regions: --exclude-regions)",
     )
     return group
+
+
+def _add_recursive(group: argparse._ActionsContainer, verb: str) -> None:
+    group.add_argument(
+        "-r",
+        "--recursive",
+        action="store_true",
+        help=f"SRC is a prefix: {verb} all objects below it",
+    )
 
 
 def _add_filters(group: argparse._ArgumentGroup) -> None:

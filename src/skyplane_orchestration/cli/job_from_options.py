@@ -84,6 +84,20 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     return TransferJob(**{**given, **more})
 
 
+def optional_job_from(options: argparse.Namespace) -> TransferJob | None:
+    """The job of SRC and DST, as `cp` has it; None without both. Raises ConfigurationInvalid."""
+    from skyplane_orchestration.storage.preflight import require_usable
+
+    if (options.src is None) != (options.dst is None):
+        raise ConfigurationInvalid("give both SRC and DST, or none of them")
+    if options.src is None:
+        return None
+    ends = location_from(options, "src"), location_from(options, "dst")
+    job = TransferJob(*ends, recursive=options.recursive)
+    require_usable(job)
+    return job
+
+
 def require_writable(job: TransferJob) -> None:
     """Check that this user can write to a destination of files. Raises InvalidLocation."""
     if job.destination.kind == "file":

@@ -27,13 +27,22 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         # A new option could make today's abbreviation ambiguous.
         super().__init__(**{"allow_abbrev": False, **options})
+        self._is_inner = False
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, so that the error names the subcommand's help."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
+        is_outer = any(one.nargs == "?" and not one.option_strings for one in self._actions)
+        if self._is_inner or not is_outer:
+            found, unknown = super().parse_known_args(args, namespace)
+        else:
+            # Else an argument that may be missing counts as missing at the first option. This
+            # method is called again, for the options and for the rest.
+            self._is_inner = True
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
+            self._is_inner = False
+        if unknown and not self._is_inner:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
         return found, unknown
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_orchestration.model.fleet import GatewayCredentials
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import MinimizeCost
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -35,12 +35,11 @@ class ClientContext:
         poll_s: longest pause between two polls of a running transfer, in seconds.
         learned_grid: where ended transfers leave the rates of their edges; None: nowhere.
         default_objective: of a job that names none.
-        gateway_credentials: those of gateways on other machines.
     """
 
     identity: RunIdentity
     fleets: Fleets
-    credentials: CredentialSources
+    sent: SentCredentials
     clock: Clock
     rng: random.Random
     grid: Callable[[], Grid]
@@ -48,7 +47,11 @@ class ClientContext:
     default_objective: MinimizeCost
     stop_at: StopAt | None = None
     learned_grid: str | None = None
-    gateway_credentials: GatewayCredentials = "limited"
+
+    @property
+    def credentials(self) -> CredentialSources:
+        """The whole ones, which stay on this machine."""
+        return self.sent.sources
 
     def stopping_by(self, deadline_unix_s: float | None) -> ClientContext:
         """This context for a task that has a deadline: the earlier time to stop counts."""

@@ -25,7 +25,6 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
     STORE_IDENTITY,
-    GatewayCredentials,
     GatewayHandle,
 )
 from skyplane_orchestration.model.job import TransferJob
@@ -44,10 +43,10 @@ from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 from skyplane_orchestration.transfer.gateway_credentials import (
     ENDS,
+    SentCredentials,
     opens_itself,
     place_of,
     reaches_of,
-    sent_credentials,
 )
 from skyplane_orchestration.transfer.gateway_statuses import unended_transfers, view_of
 
@@ -71,16 +70,16 @@ class SubmittedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """A transfer as a fleet gets it; every retry has the same `transfer_key`.
-
-    Args:
-        rule: what of the credentials gateways on other machines get.
-    """
+    """A transfer as a fleet gets it; every retry has the same `transfer_key`."""
 
     transfer_key: str
     job: TransferJob
-    credentials: CredentialSources
-    rule: GatewayCredentials = "limited"
+    sent: SentCredentials
+
+    @property
+    def credentials(self) -> CredentialSources:
+        """The whole ones, which stay on this machine."""
+        return self.sent.sources
 
 
 class FleetControl:
@@ -234,11 +233,11 @@ class FleetControl:
         return opens_itself(location, self._fleet.gateway(node).details.get(STORE_IDENTITY, ""))
 
     def _credentials(self, request: TransferRequest, side: End) -> Credentials | None:
-        """Fresh ones for the gateways of a side. Raises as `sent_credentials`."""
+        """Fresh ones for the gateways of a side. Raises as `SentCredentials.of`."""
         if self._fleet.host:
             # The gateways run on this machine, so nothing leaves it.
             return request.credentials.resolve(place_of(request.job, side))
-        return sent_credentials(request.job, side, request.credentials, request.rule)
+        return request.sent.of(request.job, side)
 
     # -- status
 

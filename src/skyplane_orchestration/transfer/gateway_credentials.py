@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.config import End
@@ -19,9 +20,13 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.provisioner import Finding, Provisioner
 from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 from skyplane_orchestration.storage.open import destination_spec, journal_folder, source_spec
+from skyplane_orchestration.storage.preflight import with_planned_regions
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 
 _GOOGLE_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
+
+#: Credentials with less left are not kept from a trial to an attach, in seconds.
+_LEFT_S: Final = 1800.0
 
 ENDS: Final[tuple[End, ...]] = ("source", "sink")
 
@@ -55,82 +60,90 @@ def reaches_of(job: TransferJob, side: End) -> tuple[Reach, ...]:
     return (written,) if why_not_server_side(job) else (written, read)
 
 
-def sent_credentials(
-    job: TransferJob, side: End, sources: CredentialSources, rule: GatewayCredentials
-) -> Credentials | None:
-    """The credentials for the gateways of a side that run on another machine; None for none.
+class SentCredentials:
+    """The credentials of a client, as gateways on other machines get them.
 
-    Raises CredentialsTooWide, or as `CredentialSources.resolve`.
+    What `require` has tried before a launch is what `of` gives at the attach that follows, so one
+    job asks for its credentials once. They are kept in memory only, those of the last launch.
+
+    Args:
+        sources: of the whole credentials.
+        rule: what of them gateways get.
     """
-    return _sent(_found(place_of(job, side), sources, rule), job, side, rule)
+
+    def __init__(
+        self,
+        sources: CredentialSources,
+        rule: GatewayCredentials = "limited",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.sources = sources
+        self._rule = rule
+        self._clock = clock
+        self._tried: dict[object, Credentials] = {}
+
+    def of(self, job: TransferJob, side: End) -> Credentials | None:
+        """For the gateways of a side of a job whose regions are known; None for none.
+
+        Raises CredentialsTooWide, or as `CredentialSources.resolve`.
+        """
+        tried = self._tried.pop(_what_for(job, side), None)
+        if tried is not None and float(tried["expires_at"]) > self._clock.wall() + _LEFT_S:
+            return tried
+        return self._sent(self._found(place_of(job, side)), job, side)
+
+    def require(self, job: TransferJob, plan: TransferPlan, provisioner: Provisioner) -> None:
+        """Get the credentials that gateways of a plan will need, before any of them starts.
+
+        Raises as `of`.
+        """
+        if provisioner.runs_on_this_machine(plan):
+            return
+        job = with_planned_regions(job, plan, self.sources)
+        found: dict[object, Credentials] = {}
+        for side, region in zip(ENDS, (plan.src, plan.dst), strict=True):
+            if opens_itself(place_of(job, side), provisioner.store_identity(region)):
+                continue
+            sent = self.of(job, side)
+            if sent is not None and "expires_at" in sent:
+                found[_what_for(job, side)] = sent
+        self._tried = found
+
+    def _found(self, place: Location) -> Credentials | None:
+        if self._rule == "limited" and place.kind == "gcs" and is_google(place.endpoint_url):
+            # Google makes limited tokens of those of this scope only.
+            place = replace(place, options={**place.options, SCOPES_OPTION: _GOOGLE_SCOPE})
+        return self.sources.resolve(place)
+
+    def _sent(self, found: Credentials | None, job: TransferJob, side: End) -> Credentials | None:
+        """The same object where they cannot, or need not, be limited."""
+        if found is None or self._rule == "whole":
+            return found
+        return limited_credentials(found, reaches_of(job, side))
+
+    def findings(self, job: TransferJob, provisioner: Provisioner) -> tuple[Finding, ...]:
+        """What gateways get for each end of a job whose regions are known; gives them nothing."""
+        return tuple(self._finding(job, side, provisioner) for side in ENDS)
+
+    def _finding(self, job: TransferJob, side: End, provisioner: Provisioner) -> Finding:
+        name, place = f"credentials of the {side}", place_of(job, side)
+        if provisioner.name == LOCAL:
+            return Finding(name, True, "gateways run on this machine: nothing leaves it")
+        try:
+            if opens_itself(place, provisioner.store_identity(place.region)):
+                return Finding(name, True, "gateways use the identity of their machines")
+            found = self._found(place)
+            sent = self._sent(found, job, side)
+        except SkyplaneError as error:
+            return Finding(name, False, error.message)
+        if sent is None:
+            return Finding(name, True, "gateways get none")
+        if sent is found:
+            return Finding(name, True, "gateways get those that were found", is_warning=True)
+        urls = ", ".join(one.urls for one in reaches_of(job, side))
+        return Finding(name, True, f"gateways get some that reach {urls} only")
 
 
-def _found(
-    place: Location, sources: CredentialSources, rule: GatewayCredentials
-) -> Credentials | None:
-    if rule == "limited" and place.kind == "gcs" and is_google(place.endpoint_url):
-        # Google makes limited tokens of those of this scope only.
-        place = replace(place, options={**place.options, SCOPES_OPTION: _GOOGLE_SCOPE})
-    return sources.resolve(place)
-
-
-def _sent(
-    found: Credentials | None, job: TransferJob, side: End, rule: GatewayCredentials
-) -> Credentials | None:
-    """The same object where they cannot, or need not, be limited."""
-    if found is None or rule == "whole":
-        return found
-    return limited_credentials(found, reaches_of(job, side))
-
-
-def require_sendable(
-    job: TransferJob,
-    plan: TransferPlan,
-    provisioner: Provisioner,
-    sources: CredentialSources,
-    rule: GatewayCredentials,
-) -> None:
-    """Get the credentials that gateways of a plan will need, before any of them starts.
-
-    Raises as `sent_credentials`.
-    """
-    if provisioner.runs_on_this_machine(plan):
-        return
-    for side, region in zip(ENDS, (plan.src, plan.dst), strict=True):
-        if not opens_itself(place_of(job, side), provisioner.store_identity(region)):
-            sent_credentials(job, side, sources, rule)
-
-
-def credential_findings(
-    job: TransferJob,
-    provisioner: Provisioner,
-    sources: CredentialSources,
-    rule: GatewayCredentials,
-) -> tuple[Finding, ...]:
-    """What gateways get for each end of a job whose regions are known; gives them nothing."""
-    return tuple(_finding(job, side, provisioner, sources, rule) for side in ENDS)
-
-
-def _finding(
-    job: TransferJob,
-    side: End,
-    provisioner: Provisioner,
-    sources: CredentialSources,
-    rule: GatewayCredentials,
-) -> Finding:
-    name, place = f"credentials of the {side}", place_of(job, side)
-    if provisioner.name == LOCAL:
-        return Finding(name, True, "gateways run on this machine: nothing leaves it")
-    try:
-        if opens_itself(place, provisioner.store_identity(place.region)):
-            return Finding(name, True, "gateways use the identity of their machines")
-        found = _found(place, sources, rule)
-        sent = _sent(found, job, side, rule)
-    except SkyplaneError as error:
-        return Finding(name, False, error.message)
-    if sent is None:
-        return Finding(name, True, "gateways get none")
-    if sent is found:
-        return Finding(name, True, "gateways get those that were found", is_warning=True)
-    urls = ", ".join(one.urls for one in reaches_of(job, side))
-    return Finding(name, True, f"gateways get some that reach {urls} only")
+def _what_for(job: TransferJob, side: End) -> object:
+    """The same for the same credentials."""
+    return place_of(job, side).credential_ref, reaches_of(job, side)

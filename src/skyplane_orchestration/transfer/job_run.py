@@ -33,10 +33,6 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
-from skyplane_orchestration.transfer.gateway_credentials import (
-    credential_findings,
-    require_sendable,
-)
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -122,12 +118,15 @@ class JobRun:
         Raises StoreError where the region of an end cannot be found.
         """
         context = self._context
-        return credential_findings(
-            self._located(),
-            context.fleets.provisioner,
-            context.credentials,
-            context.gateway_credentials,
-        )
+        return context.sent.findings(self._located(), context.fleets.provisioner)
+
+    def require_credentials(self, plan: TransferPlan) -> None:
+        """Get the credentials for the gateways of a plan, before any of them starts.
+
+        Raises CredentialsTooWide where there are none that are limited to the places of the job.
+        """
+        with timed("check of the credentials for gateways"):
+            self._context.sent.require(self._job, plan, self._context.fleets.provisioner)
 
     def _located(self) -> TransferJob:
         return preflight.locate(self._job, self._context.credentials, may_assume=True)
@@ -234,9 +233,7 @@ class JobRun:
     def on_fleet(self, fleet: Fleet, options: RunOptions | None = None) -> TransferRun:
         """The transfer of this run on a fleet, which has sent nothing yet."""
         context = self._context
-        request = TransferRequest(
-            self._key, self._job, context.credentials, context.gateway_credentials
-        )
+        request = TransferRequest(self._key, self._job, context.sent)
         return TransferRun(
             request,
             fleet,
@@ -291,14 +288,7 @@ def provision(
     if not plan.needs_gateways:
         return Fleet.without_gateways(key, deployment, plan)
     if job is not None:
-        with timed("check of the credentials for gateways"):
-            require_sendable(
-                job,
-                plan,
-                context.fleets.provisioner,
-                context.credentials,
-                context.gateway_credentials,
-            )
+        JobRun(context, job).require_credentials(plan)
     try:
         fleet = with_room(ensure, on_full, context.clock, context.rng)
     except LaunchRefused as error:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
 from tests.ports import free_port
 
+from skyplane_gateway.stores import Credentials, Reach
 from skyplane_gateway.stores.azure import credentials as azure_credentials
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.local import LocalProvisioner
+from skyplane_orchestration.transfer import gateway_credentials
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
@@ -160,3 +164,26 @@ def test_both_ends_or_none(run_json: RunJson, capsys: pytest.CaptureFixture[str]
         assert checks[f"credentials of the {side}"]["state"] == "ok"
     assert main(["doctor", "s3://a/"]) == 2
     assert "give both SRC and DST" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "folders"), [((), ()), (("-r",), ("p/",))])
+def test_the_places_are_those_of_a_copy_with_the_same_flag(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, ...], folders: Any
+) -> None:
+    asked: list[Reach] = []
+
+    def limited(found: Any, reaches: Sequence[Reach]) -> Credentials:
+        asked.extend(reaches)
+        return Credentials({"access_key_id": "limited"})
+
+    monkeypatch.setattr(gateway_credentials, "limited_credentials", limited)
+    monkeypatch.setattr(LocalProvisioner, "name", "elsewhere")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "a")
+    regions = ("--src-region", "aws:us-east-1", "--dst-region", "aws:eu-west-1")
+    ends = ("s3://a/p", "s3://b/q", *regions)
+    checks = {check["name"]: check for check in run_json("doctor", *flag, *ends)["checks"]}
+    assert (asked[0].folders, asked[0].keys) == (folders, () if folders else ("p",))
+    place = "s3://a/p/" if folders else "s3://a/p"
+    expected = f"gateways get some that reach {place} only"
+    assert checks["credentials of the source"]["detail"] == expected

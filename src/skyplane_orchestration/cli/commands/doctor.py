@@ -16,15 +16,15 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.job_from_options import location_from
+from skyplane_orchestration.cli.job_from_options import optional_job_from
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
 from skyplane_orchestration.model.fleet import KUBERNETES
-from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.provision.fleet.account_check import CloudReport
     from skyplane_orchestration.provision.provisioner import Finding
 
@@ -61,7 +61,7 @@ def add(commands: Subparsers) -> None:
         "doctor", help="check this machine, and where gateways are to run; changes nothing"
     )
     what = "with both, which credentials gateways would get for a copy"
-    arguments.add_ends(parser, what, is_optional=True)
+    arguments.add_optional_ends(parser, what)
     arguments.add_gateway_credentials(parser)
     planner_options.add_grid(parser)
     group = parser.add_argument_group("cloud")
@@ -95,10 +95,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         with as_bad_input():
             if options.region:
                 raise ConfigurationInvalid("--region needs --cloud")
-            if (options.src is None) != (options.dst is None):
-                raise ConfigurationInvalid("give both SRC and DST, or none of them")
+            job = optional_job_from(options)
             client = open_client(options)
-        checks = [*_checks(client), *_of_ends(client, options)]
+        checks = [*_checks(client), *_of_job(client, job)]
     if console.is_json:
         console.write_json({"checks": [asdict(check) for check in checks], **document})
     else:
@@ -143,11 +142,9 @@ def _checks(client: Client) -> Iterator[Check]:
         yield _guarded(name, partial(_credentials, name, module, find))
 
 
-def _of_ends(client: Client, options: argparse.Namespace) -> Iterator[Check]:
-    if options.src is None:
+def _of_job(client: Client, job: TransferJob | None) -> Iterator[Check]:
+    if job is None:
         return
-    with as_bad_input():
-        job = TransferJob(location_from(options, "src"), location_from(options, "dst"))
     try:
         yield from map(_of_finding, client.job_run(job).check_credentials())
     except SkyplaneError as error:

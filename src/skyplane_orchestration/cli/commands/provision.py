@@ -12,6 +12,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_plan, require_writable
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import optional_job_from
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 
@@ -19,6 +20,8 @@ from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, Not
 def add(commands: Subparsers) -> None:
     parser = commands.add_parser("provision", help="start the gateways of a plan")
     parser.add_argument("plan", metavar="PLAN.json", help="output of plan --json; - for stdin")
+    what = "with both, no gateway starts that would get no credentials for them"
+    arguments.add_optional_ends(parser, what)
     parser.add_argument(
         "-o",
         "--output",
@@ -34,8 +37,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
         plan = read_plan(options.plan)
         if options.output is not None:
             require_writable(options.output)
+        job = optional_job_from(options)
         client = open_client(options, run=options.run or "")
     with as_bad_input(ConfigurationInvalid, ForeignHost, NotAuthorised):
+        if job is not None:
+            client.job_run(job).require_credentials(plan)
         fleet = client.provision(plan)
     document = fleet.to_dict()
     if options.output is None:
