@@ -54,6 +54,7 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
         ({"provision_s": {"oracle": 9}}, "provision_s has 'oracle', which is no cloud"),
         ({"provision_s": {"aws": -1}}, "provision_s of aws must be a number from zero, not -1"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
+        ({"control_port": 8443}, "control_port must be 443, or 7600"),
         ({"colour": "red"}, "unknown fields: colour; known fields: answer_timeout_s, aws"),
         ({"control_cidr": []}, "unknown fields: control_cidr; did you mean control_cidrs?"),
         ({"pole_s": 1, "x": 1}, "unknown fields: pole_s, x; did you mean poll_s?"),

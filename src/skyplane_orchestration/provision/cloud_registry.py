@@ -28,6 +28,7 @@ from skyplane_orchestration.model.fleet import KUBERNETES
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.forwarding import worker_dial
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
@@ -105,16 +106,17 @@ class CloudsSettings:
         """
         clock = corrected(clock)
         opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
-        clouds = Clouds(opened, clock)
+        clouds = Clouds(opened, clock, worker_dial(self.options.control_port))
 
         has_gateway = not self.clouds.get(KUBERNETES, {}).get("python_image")
 
         def is_pod(instance: str) -> bool:
             return clouds.of(instance.rpartition("/")[0]).name == KUBERNETES
 
-        def script_of(document: EnrolmentDocument, hard_end_s: float) -> str:
+        def script_of(document: EnrolmentDocument, hard_end_s: float, processes: int) -> str:
             if not is_pod(document.instance):
-                return user_data(self.boot, document, hard_end_s)
+                port = self.options.control_port
+                return user_data(self.boot, document, hard_end_s, processes, port)
             if has_gateway:
                 return document.to_json()
             # It loads the client library.

@@ -181,6 +181,22 @@ def test_gateways_that_do_not_answer_are_not_hidden(network: Network) -> None:
     assert network.learnt == before + 1
 
 
+def test_a_process_gets_in_again_after_another_has_made_its_fleet_anew(network: Network) -> None:
+    other, dial_to = network.worker(), network.task()
+    fleet = network.ensure(other)
+    network.source = NATS[1]
+    call_all(fleet, dial_to)
+    network.source = NATS[0]
+    other.destroy(fleet.key)
+    network.harness.clock.sleep(60.0)
+    fleet = network.ensure(other)
+    regions = {gateway.region for gateway in fleet.gateways}
+    assert all(network.admitted(region) == {f"{NATS[0]}/32"} for region in regions)
+    network.source = NATS[1]
+    call_all(fleet, dial_to)
+    assert all(network.admitted(region) == {f"{one}/32" for one in NATS[:2]} for region in regions)
+
+
 def test_an_address_of_each_connection_needs_ranges(network: Network) -> None:
     network.source, network.told = NATS[0], [f"52.9.9.{number}" for number in range(100)]
     with pytest.raises(ProvisionFailed, match=r"52\.9\.9\..*name their range in control_cidrs"):

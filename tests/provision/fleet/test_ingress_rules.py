@@ -65,6 +65,9 @@ def test_workers_reach_enrolment_and_control_only() -> None:
     assert control_ingress(["198.51.100.0/24"], PROCESSES) == (
         Ingress(7600, 7602, "198.51.100.0/24"),
     )
+    assert control_ingress(["198.51.100.0/24"], PROCESSES, 443) == (
+        Ingress(443, 443, "198.51.100.0/24"),
+    )
 
 
 def test_data_ports_are_open_to_the_gateways_that_dial_them() -> None:

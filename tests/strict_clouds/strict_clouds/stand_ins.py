@@ -207,7 +207,7 @@ def python(machine: Machine, arguments: list[str]) -> None:
         case ["-m", "zipfile", "-e", archive, directory]:
             with zipfile.ZipFile(archive) as content:
                 content.extractall(directory)
-        case [program, *_] if program.endswith("/receive.py"):
+        case [program, *_] if program == "-" or program.endswith("/receive.py"):
             environment = {"PATH": os.environ["PATH"], **machine.facts["environment"]}
             command = [machine.facts["python"], *arguments]
             os.execve(command[0], command, environment)
@@ -261,6 +261,9 @@ def setpriv(machine: Machine, arguments: list[str]) -> None:
         case [
             "--reuid", "10001", "--regid", "10001", "--clear-groups", "--no-new-privs",
             "--inh-caps=-all", *command,
+        ] | [
+            "--reuid", "10001", "--regid", "10001", "--clear-groups", "--no-new-privs",
+            "--inh-caps=-all,+net_bind_service", "--ambient-caps=-all,+net_bind_service", *command,
         ]:  # fmt: skip
             os.execvp(command[0], command)
         case _:

@@ -61,6 +61,10 @@ class Admission:
         self.address = ""
         #: Fleet key -> region -> the ranges that have rules.
         self._admitted: dict[str, dict[str, set[str]]] = {}
+        #: Fleet key -> when the fleet was made that has these rules, whole seconds of wall time.
+        self._made_unix_s: dict[str, int] = {}
+        #: (fleet key, region) -> when the fleet may be looked for again, which is unreachable.
+        self._next_look_s: dict[tuple[str, str], float] = {}
 
     def forget(self, fleet_key: str) -> None:
         """The fleet may be another one now, which has none of the rules."""
@@ -75,6 +79,10 @@ class Admission:
         """
         regions = [one for one in regions if self._clouds.is_dialed(tags.fleet_key, one)]
         with self._lock:
+            # Another process may have ended the fleet, and made it anew under the same key.
+            if self._made_unix_s.get(tags.fleet_key) != tags.created_unix_s:
+                self._admitted.pop(tags.fleet_key, None)
+                self._made_unix_s[tags.fleet_key] = tags.created_unix_s
             cidrs = self._cidrs() if regions else ()
             lacking = self._lacking(tags.fleet_key, regions, cidrs)
             if not lacking:
@@ -87,8 +95,9 @@ class Admission:
                     f"this worker has got out by {_MOST_ADDRESSES} addresses already, and now by"
                     f" {self.address}; {_NAME_RANGES}"
                 )
+            rules = control_ingress(cidrs, tags.processes, self._options.control_port)
             try:
-                self._clouds.admit(tags, lacking, control_ingress(cidrs, tags.processes))
+                self._clouds.admit(tags, lacking, rules)
             except QuotaExceeded as error:
                 raise ConfigurationInvalid(
                     f"a firewall takes no rule for {', '.join(cidrs)}: {error.message}; or"
@@ -134,9 +143,13 @@ class Admission:
         return connect
 
     def _admit_again(self, fleet_key: str, region: str) -> bool:
+        """Whether a rule was added, for a new address or in a firewall that was made anew."""
         with self._lock:
-            if not self._lacking(fleet_key, [region], self._cidrs()):
+            where, now_s = (fleet_key, region), self._clock.monotonic()
+            is_early = now_s < self._next_look_s.get(where, now_s)
+            if is_early and not self._lacking(fleet_key, [region], self._cidrs()):
                 return False
+            self._next_look_s[where] = now_s + _LEARN_EVERY_S
         return self.admit_to(self._clouds.describe(fleet_key, [region]))
 
     def _lacking(self, fleet_key: str, regions: Iterable[str], cidrs: Sequence[str]) -> list[str]:

@@ -35,7 +35,8 @@ class Boot:
     """Makes boot scripts, and proves and configures started instances.
 
     Args:
-        script_of: the user data of an enrolment document, and of the seconds until the hard end.
+        script_of: the user data of an enrolment document, of the seconds until the hard end, and of
+            how many gateways the instance has.
         stream_to: connects with the supervisor of an instance.
         timeout_s: longest time of an exchange, that of the tag included.
         software: what an instance waits for before it can be enrolled; None if it gets it
@@ -44,7 +45,7 @@ class Boot:
 
     def __init__(
         self,
-        script_of: Callable[[EnrolmentDocument, float], str],
+        script_of: Callable[[EnrolmentDocument, float, int], str],
         stream_to: Callable[[Instance], OpenStream],
         clock: Clock = SYSTEM_CLOCK,
         timeout_s: float = _TIMEOUT_S,
@@ -74,7 +75,8 @@ class Boot:
             authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
             token_hex=authority.enrolment_token(instance, launch_id).hex(),
         )
-        return self._script_of(document, tags.hard_end_unix_s - self._clock.wall())
+        life_s = tags.hard_end_unix_s - self._clock.wall()
+        return self._script_of(document, life_s, tags.processes)
 
     def enrol(
         self,

@@ -309,9 +309,11 @@ class BringUp:
             if cidrs is None
             else f"is this worker's address one of control_cidrs, {', '.join(cidrs)}?"
         )
+        port = self.context.options.control_port
+        ports = f"{port} and those above" if port == ENROLMENT_PORT else str(port)
         return (
             f" at {instance.address or 'no address'}, not even once ({let_in}. May it open"
-            f" connections to port {ENROLMENT_PORT} and those above?)"
+            f" connections to port {ports}?)"
         )
 
     def _newly_ready(self, waiting: Sequence[Instance]) -> dict[str, Instance]:

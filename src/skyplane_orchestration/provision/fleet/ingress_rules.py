@@ -38,13 +38,18 @@ def joined_ranges(cidrs: Iterable[str]) -> tuple[str, ...]:
     return tuple(str(one) for one in (*collapse_addresses(v4), *collapse_addresses(v6)))
 
 
-def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]:
+def control_ingress(
+    cidrs: Sequence[str], processes: int, worker_port: int = ENROLMENT_PORT
+) -> tuple[Ingress, ...]:
     """What workers may reach: enrolment and the control APIs of all gateways, and no data.
 
     Instances have no address of IPv6, so nothing is opened to one.
+
+    Args:
+        worker_port: the fleet's `control_port`; at 443 an instance forwards to the others.
     """
-    last = control_port(processes - 1)
-    return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in cidrs if ":" not in cidr)
+    last = control_port(processes - 1) if worker_port == ENROLMENT_PORT else worker_port
+    return tuple(Ingress(worker_port, last, cidr) for cidr in cidrs if ":" not in cidr)
 
 
 def odd_ranges(cidrs: Sequence[str] | None) -> tuple[Finding, ...]:

@@ -22,6 +22,9 @@ InstanceState = Literal["starting", "running", "ending", "ended"]
 #: firewall opens one kind with one range, and both kinds to a peer that needs both.
 ENROLMENT_PORT: Final = 7600
 
+#: The other choice of `control_port`: what firewalls and proxies of companies let through.
+HTTPS_PORT: Final = 443
+
 #: Most gateway processes of an instance; its ports are a range that the firewall opens.
 MOST_PROCESSES: Final = 32
 

@@ -43,9 +43,15 @@ class Clouds:
     All verbs are those of `Machines`, for regions of several clouds. The hosts of the ssh
     provisioner are one cloud, which has all regions: a host may stand in the region of a cloud. So
     may a cluster, which has some.
+
+    Args:
+        to_instance: how instances are dialed that have no way of their own.
     """
 
-    def __init__(self, clouds: Iterable[Machines], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, clouds: Iterable[Machines], clock: Clock = SYSTEM_CLOCK, to_instance: Dial = dial
+    ) -> None:
+        self._to_instance = to_instance
         self._by_name = {cloud.name: cloud for cloud in clouds}
         self._named = {region: one for one in self.all() for region in one.named_regions}
         self._regions: AnswerCache[str, tuple[str, ...]] = AnswerCache(_KEEP_REGIONS_S, clock)
@@ -74,7 +80,7 @@ class Clouds:
         instance = instance_of(node)
         found = self.of(instance.rpartition("/")[0]).dial_to(fleet_key, instance)
         # Hosts are reached as they are without gateways.
-        return found or (directly if SSH in self._by_name else dial)
+        return found or (directly if SSH in self._by_name else self._to_instance)
 
     def is_dialed(self, fleet_key: str, region: str) -> bool:
         """Whether instances of a region are reached by their addresses, so by their firewall."""

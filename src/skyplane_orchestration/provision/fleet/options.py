@@ -14,7 +14,11 @@ from skyplane_orchestration.model.job import require_positive
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.fleet.egress_address import check_echoes, known_echoes
 from skyplane_orchestration.provision.fleet.ingress_rules import joined_ranges
-from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
+from skyplane_orchestration.provision.fleet.machines import (
+    ENROLMENT_PORT,
+    HTTPS_PORT,
+    MOST_PROCESSES,
+)
 from skyplane_orchestration.provision.gateway_settings import (
     check_gateway_settings,
     check_processes_per_instance,
@@ -51,6 +55,8 @@ class InstanceOptions:
         gateway_settings: more fields of every gateway's configuration.
         egress_address_urls: HTTPS addresses that answer with the IPv4 address of who asks, tried in
             turn; by default those of the variable SKYPLANE_EGRESS_ADDRESS_URLS, or public ones.
+        control_port: 443 if workers may open connections to this port only: instances then take
+            all calls of workers there. By default 7600, and the ports that follow.
 
     Raises ConfigurationInvalid for an invalid value.
     """
@@ -65,10 +71,16 @@ class InstanceOptions:
     poll_s: float = 2.0
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     egress_address_urls: tuple[str, ...] = field(default_factory=known_echoes)
+    control_port: int = ENROLMENT_PORT
 
     def __post_init__(self) -> None:
         check(self)
         check_echoes(self.egress_address_urls)
+        if self.control_port not in (ENROLMENT_PORT, HTTPS_PORT):
+            raise ConfigurationInvalid(
+                f"control_port must be {HTTPS_PORT}, or {ENROLMENT_PORT} for this port and those"
+                f" that follow, not {self.control_port}"
+            )
         try:
             cidrs = joined_ranges(self.control_cidrs or ())
         except ConfigurationInvalid as error:

@@ -25,6 +25,7 @@ from skyplane_orchestration.provision.container import (
     MOST_OPEN_FILES,
     require_pinned,
 )
+from skyplane_orchestration.provision.fleet.forwarding import forwarding_script
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
 from skyplane_orchestration.provision.fleet.software import (
     WHEELS,
@@ -123,12 +124,20 @@ class BootSettings:
         return software_in(self.bundle) if self.bundle else own_software()
 
 
-def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: float) -> str:
+def user_data(
+    settings: BootSettings,
+    document: EnrolmentDocument,
+    hard_end_s: float,
+    processes: int = 1,
+    worker_port: int = ENROLMENT_PORT,
+) -> str:
     """The boot script.
 
     Args:
         document: goes to the gateway's standard input, so it is on no disk besides this script.
         hard_end_s: the instance powers off this long after its boot, whatever happens.
+        processes: gateways of the instance.
+        worker_port: the fleet's `control_port`.
 
     Raises ConfigurationInvalid for a script beyond 16 KiB, or a hard end that is not positive.
     """
@@ -153,7 +162,7 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
         if is_image
         else software_script(settings) + _filled(_START, values)
     )
-    script = _filled(_HEAD, values) + rest
+    script = _filled(_HEAD, values) + forwarding_script(worker_port, processes) + rest
     size = len(script.encode())
     if size > MOST_USER_DATA_BYTES:
         raise ConfigurationInvalid(

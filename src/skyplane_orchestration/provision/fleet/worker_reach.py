@@ -14,6 +14,7 @@ from urllib.request import getproxies
 
 from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
+    HTTPS_PORT,
     MOST_PROCESSES,
     PublicHosts,
     control_port,
@@ -43,8 +44,8 @@ def worker_findings(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
     if not _answering(hosts.web, 80):
         text = (
             f"this machine seems to get out by port 443 only ({hosts.web} does not answer at port"
-            f" 80), and then it cannot run fleets: it calls gateways at ports {_PORTS} of their"
-            " instances; let it open TCP connections to these"
+            f" 80): set control_port: {HTTPS_PORT} in the clouds file, or let it open TCP"
+            f" connections to ports {_PORTS} of instances"
         )
         return (Finding(name, True, text, is_warning=True),)
     text = f"it gets out without a proxy; it needs TCP to ports {_PORTS} of instances"

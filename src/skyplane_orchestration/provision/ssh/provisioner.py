@@ -63,7 +63,7 @@ class SshProvisioner(InstanceProvisioner):
         context = FleetContext(
             Clouds([self._machines], clock),
             # `SshMachines.launch` writes the script of a host.
-            boot or Boot(lambda document, _: document.to_json(), _before_data, clock),
+            boot or Boot(lambda document, *_: document.to_json(), _before_data, clock),
             options.of_instances(),
             clock,
             connect,
