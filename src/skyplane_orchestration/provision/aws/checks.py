@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
@@ -16,19 +16,21 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     InstanceTypeNotOffered,
 )
-from skyplane_orchestration.provision.aws.describe import described, enabled_regions, region_quotas
+from skyplane_orchestration.provision.aws.client import AwsApi
+from skyplane_orchestration.provision.aws.describe import (
+    Ec2InstanceTypes,
+    described,
+    enabled_regions,
+    region_quotas,
+)
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
+from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.account_check import outcomes, unknown_regions
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.provisioner import Finding
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.describe import Ec2InstanceTypes
-    from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
 
 _CREDENTIALS: Final = "aws credentials"
 _PERMISSIONS: Final = "aws permissions"

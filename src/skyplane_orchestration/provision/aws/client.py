@@ -105,6 +105,7 @@ class AwsApi:
         *,
         service: str = "ec2",
         expected: Collection[str] = (),
+        missing: Collection[str] = (),
         **arguments: Any,
     ) -> Any:
         """The answer to an idempotent request, which is repeated after throttling and faults.
@@ -115,10 +116,12 @@ class AwsApi:
             operation: as botocore names it, `run_instances`.
             service: as botocore names it.
             expected: codes of refusals that the caller handles.
+            missing: those for what AWS may not know for some seconds, since it was just made. The
+                request is repeated for half a minute first.
             arguments: of the operation.
 
         Raises:
-            CloudRefusal: one with an expected code.
+            CloudRefusal: one with an expected code, or a missing one.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
@@ -128,36 +131,18 @@ class AwsApi:
                 return ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}")
             return _answer(error, region) if isinstance(error, ClientError) else None
 
-        return ask(
-            partial(getattr(self._client(service, region), operation), **arguments),
-            self.clock,
-            "AWS",
-            what,
-            errors=_ERRORS,
-            meaning=meaning,
-            translate=translate,
-            expected=expected,
-        )
+        def request() -> Any:
+            return ask(
+                partial(getattr(self._client(service, region), operation), **arguments),
+                self.clock,
+                "AWS",
+                what,
+                errors=_ERRORS,
+                meaning=meaning,
+                translate=translate,
+                expected={*expected, *missing},
+            )
 
-    def call_when_visible(
-        self,
-        what: str,
-        region: str,
-        operation: str,
-        *,
-        missing: Collection[str],
-        expected: Collection[str] = (),
-        **arguments: Any,
-    ) -> Any:
-        """`call`, repeated for half a minute while AWS refuses with one of the codes `missing`.
-
-        AWS may not know for some seconds what it has just made.
-
-        Raises CloudRefusal: AWS still refuses, or refuses with one of the codes `expected`.
-        """
-        request = partial(
-            self.call, what, region, operation, expected={*missing, *expected}, **arguments
-        )
         return while_refused(request, self.clock, missing, VISIBLE_WAITS_S)
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:

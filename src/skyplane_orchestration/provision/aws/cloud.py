@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable
@@ -52,6 +52,8 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
+
+T = TypeVar("T")
 
 _NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
 _NO_LATEST_CONSOLE: Final = "UnsupportedOperation"
@@ -111,13 +113,14 @@ class AwsCloud(Machines):
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(filter_of("fleet", fleet_key), regions)
+        return self._search(our_instances, filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         filters = filter_of("deployment", deployment)
-        return self._instances(filters, regions), self._leftovers(filters, regions)
+        rest = self._search(leftovers, filters, regions)
+        return self._search(our_instances, filters, regions), rest
 
     def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         self._denied.used |= set(regions)
@@ -132,7 +135,7 @@ class AwsCloud(Machines):
     def pin_key(self, instance: Instance, key_id: str) -> None:
         what = f"writing a tag of {instance.instance}"
         try:
-            self._api.call_when_visible(
+            self._api.call(
                 what,
                 instance.region,
                 "create_tags",
@@ -158,7 +161,7 @@ class AwsCloud(Machines):
         return tuple(one for left in each_region(resources, in_use) for one in left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return self._leftovers(filter_of("fleet", fleet_key), regions)
+        return self._search(leftovers, filter_of("fleet", fleet_key), regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
         """The list of the region's instances, filtered by the fleet's tag."""
@@ -204,19 +207,13 @@ class AwsCloud(Machines):
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return Checks(self._api, self._networks, self._types, deployment).findings()
 
-    def _instances(
-        self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
-    ) -> tuple[Instance, ...]:
-        return self._denied.search(
-            regions, lambda region: our_instances(self._api, region, filters)
-        )
-
-    def _leftovers(
-        self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
-    ) -> tuple[FleetResource, ...]:
-        return self._denied.search(
-            regions, lambda region: list(leftovers(self._api, region, filters))
-        )
+    def _search(
+        self,
+        look: Callable[[AwsApi, str, Sequence[FilterTypeDef]], Iterable[T]],
+        filters: Sequence[FilterTypeDef],
+        regions: Sequence[str],
+    ) -> tuple[T, ...]:
+        return self._denied.search(regions, lambda region: tuple(look(self._api, region, filters)))
 
     def _terminate(self, region: str, instances: Sequence[Instance]) -> None:
         for first in range(0, len(instances), _PAGE):
@@ -233,7 +230,7 @@ class AwsCloud(Machines):
     def _end(self, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
         """Raises CloudRefusal: AWS does not know one, also after a wait if it may be new."""
         ids = [instance.cloud_id for instance in instances]
-        self._api.call_when_visible(
+        self._api.call(
             f"ending {len(ids)} instances in {region}",
             region,
             "terminate_instances",

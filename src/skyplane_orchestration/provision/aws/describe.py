@@ -18,9 +18,15 @@ from skyplane_orchestration.errors import (
     InstanceTypeNotOffered,
 )
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.provision.aws.client import AwsApi
 from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, SPOT_QUOTA
 from skyplane_orchestration.provision.aws.firewall import NO_GROUP
-from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, region_tag
+from skyplane_orchestration.provision.aws.options import (
+    ALPHABET,
+    AwsOptions,
+    as_mapping,
+    region_tag,
+)
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
@@ -28,9 +34,6 @@ from skyplane_orchestration.provision.parallel import in_regions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
-
-    from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.options import AwsOptions
 
 log = logging.getLogger(__name__)
 

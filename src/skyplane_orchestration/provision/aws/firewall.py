@@ -238,7 +238,7 @@ class SecurityGroups:
         if not rules:
             return
         try:
-            self._api.call_when_visible(
+            self._api.call(
                 what,
                 region,
                 operation,

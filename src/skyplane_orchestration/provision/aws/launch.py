@@ -110,7 +110,7 @@ class AwsLauncher:
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
     ) -> Instance | None:
         """The instance of the token. Raises CloudRefusal for what `_attempt` handles."""
-        answer = self._api.call_when_visible(
+        answer = self._api.call(
             f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
             request.region,
             "run_instances",

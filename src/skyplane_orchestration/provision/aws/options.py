@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.options import CloudOptions, region_in
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, TagTypeDef
-
-    from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 #: SSM public parameters of Debian 13, which has Python 3.13 and lets nobody in without a key, by
 #: the architecture of an instance type (https://wiki.debian.org/Cloud/AmazonEC2Image/Trixie).

@@ -11,10 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
-from skyplane_orchestration.provision.azure.describe import power_states, region_quotas
+from skyplane_orchestration.provision.azure.client import AzureApi
+from skyplane_orchestration.provision.azure.describe import VmSizes, power_states, region_quotas
 from skyplane_orchestration.provision.azure.options import AzureOptions, Kind, Resource, region_tag
 from skyplane_orchestration.provision.fleet.account_check import (
     credentials_finding,
@@ -22,10 +23,6 @@ from skyplane_orchestration.provision.fleet.account_check import (
     unknown_regions,
 )
 from skyplane_orchestration.provision.provisioner import Finding
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.describe import VmSizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
 _NAME: Final = "azure permissions"

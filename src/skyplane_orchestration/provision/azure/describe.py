@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.provision.azure.client import AzureApi
 from skyplane_orchestration.provision.azure.error_mapping import GROUP_ENDS, NOT_FOUND
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
@@ -35,9 +36,6 @@ from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.launching import zones_to_try
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.parallel import in_parallel
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi
 
 #: "all" -> the power states of all machines of the subscription.
 Powers = AnswerCache[str, Mapping[str, str]]

@@ -6,21 +6,18 @@ Resource Manager tells which of the permissions the credentials have, so nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
 from skyplane_orchestration.provision.fleet.account_check import (
     credentials_finding,
     unknown_regions,
 )
-from skyplane_orchestration.provision.gcp.describe import usable_regions
+from skyplane_orchestration.provision.gcp.client import GcpApi
+from skyplane_orchestration.provision.gcp.describe import MachineTypes, usable_regions
 from skyplane_orchestration.provision.gcp.error_mapping import PERMISSIONS
+from skyplane_orchestration.provision.gcp.options import GcpOptions
 from skyplane_orchestration.provision.provisioner import Finding
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.describe import MachineTypes
-    from skyplane_orchestration.provision.gcp.options import GcpOptions
 
 _PERMISSIONS: Final = "gcp permissions"
 _ACCOUNT: Final = "gcp service account"

@@ -112,7 +112,7 @@ class GcpApi:
                 ConfigurationInvalid: see `translate`.
         """
         noun, _, verb = method.partition(".")
-        client, name = self._client(noun), re.sub(r"([A-Z])", r"_\1", verb).lower()
+        client, name = self._client(noun), _in_python(verb)
         # A method that begins an operation has two forms; the other one would wait.
         send = getattr(client, f"{name}_unary", None) or getattr(client, name)
         return self._repeated(
@@ -259,26 +259,21 @@ class GcpApi:
                 return
 
     def in_zones(
-        self,
-        method: str,
-        field: str,
-        request: Mapping[str, Any],
-        *,
-        what: str,
-        regions: Collection[str],
+        self, kind: str, filter_: str, *, what: str, regions: Collection[str] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Zone and resource of everything that an aggregatedList finds.
+        """Zone and resource of everything of a kind that a filter chooses. One call per page.
 
         Args:
-            field: of the scopes, which has the resources.
-            regions: tags of the regions whose zones have to answer.
+            kind: as Google names it, `machineTypes`.
+            regions: tags of the regions whose zones count, and have to answer; None for all zones
+                that do.
 
         Raises CloudUnavailable: a zone of the regions is missing from the list.
         """
-        for page in self.pages(method, request, what=what):
+        for page in self.pages(f"{kind}.aggregatedList", {"filter": filter_}, what=what):
             zones = {scope.rpartition("/")[2]: found for scope, found in page.items.items()}
             silent = [zone for zone, found in zones.items() if found.warning.code == "UNREACHABLE"]
-            needed = sorted(zone for zone in silent if region_of_zone(zone) in regions)
+            needed = sorted(zone for zone in silent if region_of_zone(zone) in (regions or ()))
             if needed:
                 error = CloudUnavailable(
                     f"{what}: {', '.join(needed)} does not answer; try again later"
@@ -286,8 +281,8 @@ class GcpApi:
                 error.regions = tuple(sorted({region_of_zone(zone) for zone in needed}))
                 raise error
             for zone, found in zones.items():
-                for resource in getattr(found, field):
-                    yield zone, resource
+                if regions is None or region_of_zone(zone) in regions:
+                    yield from ((zone, one) for one in getattr(found, _in_python(kind)))
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
         return until_visible(self.clock, look)
@@ -315,6 +310,11 @@ class GcpApi:
             if self._credentials is None:
                 self._credentials = credentials_of(self.options, self._sources, _SCOPES)
             return self._credentials
+
+
+def _in_python(name: str) -> str:
+    """A name of the API as the SDK has it: `machine_types` of `machineTypes`."""
+    return re.sub(r"([A-Z])", r"_\1", name).lower()
 
 
 def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -16,11 +16,9 @@ from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.launching import zones_to_try
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
+from skyplane_orchestration.provision.gcp.client import GcpApi
 from skyplane_orchestration.provision.gcp.error_mapping import IN_USE, NOT_FOUND, SERIES
 from skyplane_orchestration.provision.gcp.options import ALPHABET, region_of_zone, region_tag
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.gcp.client import GcpApi
 
 #: All others are `ending`: a stopped instance carries no bytes, but its disk is billed. Nothing is
 #: `ended`, since Google shows no deleted instance.
@@ -36,18 +34,8 @@ _STOPPED: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
 
 
 def instances(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Zone and instance of all that a filter chooses in these regions, as Google describes them.
-
-    One call per page of 500, for all regions.
-    """
-    found = api.in_zones(
-        "instances.aggregatedList",
-        "instances",
-        {"filter": filter_},
-        what="looking for instances",
-        regions=regions,
-    )
-    return ((zone, entry) for zone, entry in found if region_of_zone(zone) in regions)
+    """Zone and instance of all that a filter chooses in these regions, as Google describes them."""
+    return api.in_zones("instances", filter_, what="looking for instances", regions=regions)
 
 
 def our_instances(api: GcpApi, filter_: str, regions: Collection[str]) -> tuple[Instance, ...]:
@@ -106,17 +94,7 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Fleet
 
     One call per page, and one for instances if there are disks.
     """
-    found = [
-        (zone, disk)
-        for zone, disk in api.in_zones(
-            "disks.aggregatedList",
-            "disks",
-            {"filter": filter_},
-            what="looking for disks",
-            regions=regions,
-        )
-        if region_of_zone(zone) in regions
-    ]
+    found = list(api.in_zones("disks", filter_, what="looking for disks", regions=regions))
     is_used = any(disk.users for _, disk in found)
     # Google deletes these disks with their instances. Each has a zone and a name.
     ending = {
@@ -199,13 +177,10 @@ class MachineTypes:
         """Region tag -> facts, in one call for all zones of the project."""
         zones: dict[str, list[str]] = {}
         rows = {}
+        what = f"looking for the machine type {instance_type}"
+        # A zone that does not answer launches nothing.
         for zone, row in self._api.in_zones(
-            "machineTypes.aggregatedList",
-            "machine_types",
-            {"filter": f'name="{instance_type}"'},
-            what=f"looking for the machine type {instance_type}",
-            # A zone that does not answer launches nothing.
-            regions=(),
+            "machineTypes", f'name="{instance_type}"', what=what, regions=None
         ):
             zones.setdefault(region_of_zone(zone), []).append(zone)
             rows[region_of_zone(zone)] = row
