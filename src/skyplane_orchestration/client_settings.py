@@ -279,7 +279,7 @@ class ClientSettings:
 
     def _open_ssh(self, place: GatewayPlace) -> Provisioner:
         from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
-        from skyplane_orchestration.provision.ssh.hosts import parse_hosts, read_hosts
+        from skyplane_orchestration.provision.ssh.options import parse_hosts, read_hosts
 
         if place == "never":
             raise ConfigurationInvalid(

@@ -12,7 +12,7 @@ from tests.provision import ssh_server
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.hooks.ssh_connections import with_ssh_connections
-from skyplane_orchestration.provision.ssh.hosts import SshHost, parse_hosts
+from skyplane_orchestration.provision.ssh.options import SshHost, parse_hosts
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.ports import free_port
 
-from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.options import SshHost
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 ADDRESSES = ("127.77.1.1", "127.77.1.2")

@@ -14,7 +14,7 @@ from tests.provision.conftest import STAND_INS, SshHarness
 from tests.provision.ssh import stand_in_engine
 
 from skyplane_orchestration.provision.ssh import SshProvisioner
-from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.options import SshHost
 
 IMAGE: Final = "registry.example/skyplane-gateway@sha256:" + "ab" * 32
 MARK: Final = "localhost/skyplane-brought:" + "ab" * 32

@@ -16,7 +16,7 @@ from skyplane_orchestration.provision.container import CONTAINER_OPTIONS, MOST_O
 from skyplane_orchestration.provision.fleet.software import gateway_requirements
 from skyplane_orchestration.provision.fleet.user_data import SETUP_MINUTES
 from skyplane_orchestration.provision.local.machine import PASSED_PREFIXES, PROXIES, passed_names
-from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.options import SshHost
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 #: Modules that a gateway imports at its start; those of stores come later.

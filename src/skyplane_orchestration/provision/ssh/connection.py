@@ -22,7 +22,7 @@ from typing import Any, Final
 import paramiko
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
-from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.options import SshHost
 
 _KEEPALIVE_S: Final = 30
 _MOST_SESSIONS: Final = 6

@@ -39,8 +39,7 @@ from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.boot_script import boot_script
-from skyplane_orchestration.provision.ssh.hosts import SshHost
-from skyplane_orchestration.provision.ssh.options import SshOptions
+from skyplane_orchestration.provision.ssh.options import SshHost, SshOptions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.ssh.connection import HostSession

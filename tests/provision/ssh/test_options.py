@@ -9,7 +9,7 @@ from tests.docs.pages import Page
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.ssh import SshOptions
-from skyplane_orchestration.provision.ssh.hosts import SshHost, read_hosts
+from skyplane_orchestration.provision.ssh.options import SshHost, read_hosts
 
 IMAGE = "registry.example/skyplane-gateway@sha256:" + "ab" * 32
 FILE = """
