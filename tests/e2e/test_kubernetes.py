@@ -41,7 +41,7 @@ from tests.provision.kubernetes.pods import (
 )
 
 from skyplane_orchestration.cli.main import main
-from skyplane_orchestration.provision.fleet.bundle import write_bundle
+from skyplane_orchestration.provision.fleet.software import write_bundle
 from strict_clouds.ec2 import StrictEc2
 from strict_clouds.world import World
 

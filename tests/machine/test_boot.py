@@ -20,12 +20,12 @@ from tests.provision.fleet.machine_account import MachineAccount, MachineCloud
 
 from skyplane_gateway.common.dialing import directly
 from skyplane_orchestration.provision.fleet.boot import Boot
-from skyplane_orchestration.provision.fleet.bundle import write_bundle
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.software import write_bundle
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.authority import Authority
 

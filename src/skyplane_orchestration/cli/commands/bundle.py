@@ -13,7 +13,7 @@ from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import size
-from skyplane_orchestration.provision.fleet.bundle import PYTHONS, write_bundle
+from skyplane_orchestration.provision.fleet.software import PYTHONS, write_bundle
 
 _PYTHON: Final = re.compile(r"3\.1[123]")
 

@@ -171,6 +171,14 @@ class Instance:
         return self.data_address or self.address, port
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of its gateways."""
+        count = self.tags.processes
+        if count == 1:
+            return (self.instance,)
+        return tuple(f"{self.instance}.{process}" for process in range(count))
+
+    @property
     def is_alive(self) -> bool:
         return self.state in ("starting", "running")
 

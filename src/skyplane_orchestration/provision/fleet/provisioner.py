@@ -24,7 +24,6 @@ from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
 from skyplane_orchestration.provision.fleet.teardown import (
     end_fleet_in,
-    gateway_names,
     sweep_clouds,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -86,7 +85,7 @@ class InstanceProvisioner(Provisioner):
 
     def describe(self, fleet_key: str) -> tuple[str, ...]:
         alive = [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
-        return tuple(sorted({node for one in alive for node in gateway_names(one)}))
+        return tuple(sorted({node for one in alive for node in one.nodes}))
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         clouds = self._context.clouds.all()
@@ -138,7 +137,7 @@ class InstanceProvisioner(Provisioner):
                 (node, one.control(process))
                 for one in alive
                 if one.address
-                for process, node in enumerate(gateway_names(one))
+                for process, node in enumerate(one.nodes)
             )
             try:
                 if not dry_run:

@@ -14,7 +14,6 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.fleet.machines import Instance, control_port
-from skyplane_orchestration.provision.fleet.teardown import gateway_names
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def plan_that_runs(
     for instance in instances:
         if not (instance.is_alive and instance.address and instance.key_id):
             continue
-        node, address = gateway_names(instance)[0], (instance.address, control_port(0))
+        node, address = instance.nodes[0], (instance.address, control_port(0))
         try:
             document = sessions.get(node, address).plan()
             found = TransferPlan.from_dict(document) if document else plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -26,14 +27,6 @@ log = logging.getLogger(__name__)
 _AGAIN_AFTER_S: Final = 15.0
 
 _PAST: Final = "past its hard end"
-
-
-def gateway_names(instance: Instance) -> tuple[str, ...]:
-    """The nodes of an instance's gateways."""
-    count = instance.tags.processes
-    if count == 1:
-        return (instance.instance,)
-    return tuple(f"{instance.instance}.{process}" for process in range(count))
 
 
 def regions_of(
@@ -145,7 +138,7 @@ def end_instances(
                 found = [one for one in context.clouds.describe(fleet_key, its) if which(one)]
                 left = [instance for instance in found if instance.state != "ended"]
                 alive = [instance for instance in left if instance.is_alive]
-                stopped.update(node for instance in alive for node in gateway_names(instance))
+                stopped.update(node for instance in alive for node in instance.nodes)
                 due = [
                     one
                     for one in left
@@ -189,12 +182,14 @@ def sweep_clouds(
     fleets: dict[str, _Found] = {}
     orphans: list[SweptFleet] = []
     clouds = context.clouds
-    for items, unreached in in_parallel(
+    for instances, resources, unreached in in_parallel(
         [partial(_list, clouds, one, deployment) for one in clouds.all()]
     ):
         orphans += unreached
-        for item in items:
-            fleets.setdefault(item.tags.fleet_key, _Found()).add(item)
+        for instance in instances:
+            fleets.setdefault(instance.tags.fleet_key, _Found()).instances.append(instance)
+        for resource in resources:
+            fleets.setdefault(resource.tags.fleet_key, _Found()).resources.append(resource)
     left = {key: found for key, found in sorted(fleets.items()) if not found.is_gone}
     limits = (context.options.ready_timeout_s, older_than_s)
 
@@ -205,9 +200,7 @@ def sweep_clouds(
         regions, failure = found.regions, ""
         try:
             # The list may be minutes old, and a retry may have brought the fleet up again.
-            found = _Found()
-            found.instances += clouds.describe(key, regions)
-            found.resources += clouds.leftovers(key, regions)
+            found = _Found([*clouds.describe(key, regions)], [*clouds.leftovers(key, regions)])
             is_left = found.instances or found.resources
             reason = found.orphan_reason(context.clock.wall(), *limits) if is_left else ""
             gateways = found.gateways()
@@ -228,18 +221,12 @@ def sweep_clouds(
     return SweepReport(orphans=tuple(orphans), kept=kept, dry_run=dry_run)
 
 
+@dataclass
 class _Found:
     """What clouds have of one fleet."""
 
-    def __init__(self) -> None:
-        self.instances: list[Instance] = []
-        self.resources: list[FleetResource] = []
-
-    def add(self, item: Instance | FleetResource) -> None:
-        if isinstance(item, Instance):
-            self.instances.append(item)
-        else:
-            self.resources.append(item)
+    instances: list[Instance] = field(default_factory=list)
+    resources: list[FleetResource] = field(default_factory=list)
 
     @property
     def tags(self) -> FleetTags:
@@ -259,7 +246,7 @@ class _Found:
         return not self.resources and all(one.state == "ended" for one in self.instances)
 
     def gateways(self) -> tuple[str, ...]:
-        return tuple(sorted({node for one in self.alive() for node in gateway_names(one)}))
+        return tuple(sorted({node for one in self.alive() for node in one.nodes}))
 
     def alive(self) -> list[Instance]:
         return [instance for instance in self.instances if instance.is_alive]
@@ -283,7 +270,7 @@ class _Found:
 
 def _list(
     clouds: Clouds, cloud: Machines, deployment: str
-) -> tuple[list[Instance | FleetResource], list[SweptFleet]]:
+) -> tuple[Sequence[Instance], Sequence[FleetResource], list[SweptFleet]]:
     """What the fleets of a deployment have in a cloud, and its regions that are not reached.
 
     One lost cloud or region must not keep the instances of the others alive.
@@ -292,9 +279,8 @@ def _list(
         regions = clouds.regions_of(cloud)
         found, silent = answered(partial(cloud.list_resources, deployment), regions)
     except SkyplaneError as error:
-        return [], [SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))]
-    instances, resources = found
-    return [*instances, *resources], [
+        return (), (), [SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))]
+    return *found, [
         SweptFleet("", f"the region {region} is not reached", (), str(error))
         for region, error in silent.items()
     ]
