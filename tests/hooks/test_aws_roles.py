@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 from moto import mock_aws
 from tests.hooks.conftest import FakeConnection
 from tests.hooks.test_store_connections import BUCKET
 
+from skyplane_gateway.stores import Credentials, Reach, StoreSpec, limited_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.store_connections import credentials_from_connection
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.store_credentials import UNASSUMED_OPTION
 
+#: As gateways need its credentials.
+UNASSUMED: Final = replace(BUCKET, options={UNASSUMED_OPTION: "true"})
 _ROLE = {
     "role_arn": "arn:aws:iam::123456789012:role/reader",
     "assume_role_kwargs": {"ExternalId": "42", "DurationSeconds": 3600},
@@ -47,11 +54,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def resolve(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def resolve(
+    extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: Location = BUCKET
+) -> dict[str, str]:
     document = {"conn_type": "aws", "login": "AK", "password": "SK", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_ROLE", json.dumps(document))
     connection = FakeConnection(login="AK", password="SK", extra_dejson=extra)
-    found = credentials_from_connection(connection, "aws_role", BUCKET)
+    found = credentials_from_connection(connection, "aws_role", place)
     assert found is not None
     return found.to_dict()
 
@@ -93,6 +102,50 @@ def test_a_role_by_a_web_identity(
     assert found["session_token"]
     assert asked[0]["operation"] == "AssumeRoleWithWebIdentity"
     assert asked[0]["WebIdentityToken"] == "a.b.c"
+
+
+@mock_aws
+def test_a_role_for_gateways_is_assumed_once_with_their_policy(
+    way: str, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = resolve(_ROLE, monkeypatch, UNASSUMED)
+    assert asked == []
+    limited = limited_credentials(Credentials(found), [Reach(StoreSpec("s3", "b"), ("p/",))])
+    assert limited["session_token"]
+    (call,) = asked
+    policy = json.loads(call.pop("Policy"))
+    assert policy["Statement"][0]["Resource"] == ["arn:aws:s3:::b/p/*"]
+    assert call == {
+        "operation": "AssumeRole",
+        "RoleArn": _ROLE["role_arn"],
+        "RoleSessionName": "airflow_aws_role",
+        "ExternalId": "42",
+        "DurationSeconds": 3600,
+    }
+
+
+def test_what_only_the_provider_can_assume_is_assumed_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A method that needs it, or a session of the user's own, which may be of another role."""
+    opened: list[str] = []
+
+    class Hook:
+        def __init__(self, aws_conn_id: str, client_type: str) -> None:
+            opened.append(aws_conn_id)
+
+        def get_session(self) -> Any:
+            keys = SimpleNamespace(access_key="a", secret_key="b", token="c")
+            frozen = SimpleNamespace(get_frozen_credentials=lambda: keys)
+            return SimpleNamespace(get_credentials=lambda: frozen)
+
+    monkeypatch.setattr("airflow.providers.amazon.aws.hooks.base_aws.AwsBaseHook", Hook)
+    for method in ("assume_role_with_saml", "assume_role_with_web_identity"):
+        found = resolve({**_ROLE, "assume_role_method": method}, monkeypatch, UNASSUMED)
+        assert "role_arn" not in found
+    monkeypatch.setenv("AIRFLOW__AWS__SESSION_FACTORY", "own.factory")
+    assert "role_arn" not in resolve(_ROLE, monkeypatch, UNASSUMED)
+    assert opened == ["aws_role"] * 3
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,11 @@ from skyplane_orchestration.model.fleet import GatewayCredentials
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.recovery.failover_decisions import Submit, Tenure
-from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import (
+    SCOPES_OPTION,
+    UNASSUMED_OPTION,
+    CredentialSources,
+)
 from skyplane_orchestration.storage.preflight import with_planned_regions
 from skyplane_orchestration.transfer import gateway_credentials
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
@@ -135,17 +139,34 @@ def elsewhere(identity: str = "") -> Any:
     )
 
 
+WIDE: Final = {SCOPES_OPTION: "https://www.googleapis.com/auth/cloud-platform"}
+
+
 @pytest.mark.parametrize(
-    ("endpoint_url", "scopes"),
+    ("url", "endpoint_url", "rule", "options"),
     [
-        ("", "https://www.googleapis.com/auth/cloud-platform"),
-        ("https://storage-xyz.p.googleapis.com", "https://www.googleapis.com/auth/cloud-platform"),
-        # Its tokens are sent as they are.
-        ("https://gcs.example.com", None),
+        ("gs://src/p/", "", "limited", WIDE),
+        ("gs://src/p/", "https://storage-xyz.p.googleapis.com", "limited", WIDE),
+        ("gs://src/p/", "", "whole", {}),
+        # The credentials of other services are sent as they are.
+        ("gs://src/p/", "https://gcs.example.com", "limited", {}),
+        ("s3://src/p/", "", "limited", {UNASSUMED_OPTION: "true"}),
+        (
+            "s3://src/p/",
+            "https://s3.eu-west-1.amazonaws.com",
+            "limited",
+            {UNASSUMED_OPTION: "true"},
+        ),
+        ("s3://src/p/", "", "whole", {}),
+        ("s3://src/p/", "https://minio.example.com", "limited", {}),
     ],
 )
-def test_only_tokens_that_are_limited_have_a_wider_scope(
-    endpoint_url: str, scopes: str | None, asked: list[tuple[Reach, ...]]
+def test_only_what_will_be_limited_is_asked_for_in_that_form(
+    url: str,
+    endpoint_url: str,
+    rule: GatewayCredentials,
+    options: dict[str, str],
+    asked: list[tuple[Reach, ...]],
 ) -> None:
     places: list[Location] = []
 
@@ -153,12 +174,10 @@ def test_only_tokens_that_are_limited_have_a_wider_scope(
         places.append(location)
         return WHOLE
 
-    place = Location(
-        "gs://src/p/", credential_ref="test:x", region="gcp:us-east1", endpoint_url=endpoint_url
-    )
+    place = Location(url, "aws:us-east-1", endpoint_url=endpoint_url, credential_ref="test:x")
     job = replace(job_of(), source=place)
-    SentCredentials(CredentialSources({"test": resolve})).of(job, "source")
-    assert [one.options.get(SCOPES_OPTION) for one in places] == [scopes]
+    SentCredentials(CredentialSources({"test": resolve}), rule).of(job, "source")
+    assert [one.options for one in places] == [options]
 
 
 def test_findings_say_what_gateways_would_get(

@@ -23,6 +23,7 @@ from skyplane_gateway.stores.registry import (
     sendable_credentials,
     session_credentials,
 )
+from skyplane_gateway.stores.s3.endpoints import has_sessions
 from skyplane_gateway.stores.server_clock import ahead_s_of
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "connection_string_fields",
     "escape_name",
     "gives_checksums",
+    "has_sessions",
     "is_google",
     "limited_credentials",
     "list_from",

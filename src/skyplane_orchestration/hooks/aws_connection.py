@@ -30,6 +30,7 @@ from skyplane_orchestration.hooks.connection_fields import (
     typed_field,
 )
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.store_credentials import UNASSUMED_OPTION
 
 log = logging.getLogger(__name__)
 
@@ -71,19 +72,25 @@ def aws_credentials(
 ) -> Credentials | None:
     """Keys, those of a role, of `profile_name`, or the worker's own, in the provider's order.
 
-    Credentials of a role expire; each call gets new ones, so a transfer can renew them.
+    Credentials of a role expire; each call gets new ones, so a transfer can renew them. With
+    `UNASSUMED_OPTION` a role whose fields suffice is left to the caller.
     """
     extra = _checked_extra(connection, connection_id)
     if _is_unsigned(extra):
         return None
+    is_own_session = bool(conf.get("aws", "session_factory", fallback=""))
+    is_unassumed = (
+        UNASSUMED_OPTION in location.options and not is_own_session and _has_plain_role(extra)
+    )
     # More than the fields with keys says then what the credentials are.
-    if extra.get("role_arn") or conf.get("aws", "session_factory", fallback=""):
+    if is_own_session or (extra.get("role_arn") and not is_unassumed):
         from_hook = _hook_session(connection_id)
         if from_hook is not None:
             return session_credentials("s3", from_hook)
     values = _keys(connection, connection_id, extra)
     if extra.get("role_arn"):
-        return sendable_credentials("s3", {**values, **_role(connection_id, extra)})
+        values |= _role(connection_id, extra)
+        return Credentials(values) if is_unassumed else sendable_credentials("s3", values)
     if values:
         return Credentials(values)
     return ambient_credentials("s3", extra.get("profile_name") or None)
@@ -150,6 +157,13 @@ def _checked_extra(connection: ConnectionLike, connection_id: str) -> dict[str, 
 
 def _is_unsigned(extra: Mapping[str, Any]) -> bool:
     return bool(extra["config_kwargs"].get("signature_version") == "unsigned")
+
+
+def _has_plain_role(extra: Mapping[str, Any]) -> bool:
+    """Whether AWS STS alone gives the role, by the fields of the connection."""
+    method = extra.get("assume_role_method", _METHODS[0])
+    by_file = method == _WEB_IDENTITY and extra.get(f"{_WEB_IDENTITY}_federation") == "file"
+    return bool(extra.get("role_arn")) and (method == _METHODS[0] or by_file)
 
 
 def _hook_session(connection_id: str) -> Any:

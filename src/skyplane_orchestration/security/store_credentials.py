@@ -24,6 +24,9 @@ _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
 #: Option of a location: OAuth scopes of the tokens of Google, separated by commas, or of Azure. By
 #: default they are those of stores.
 SCOPES_OPTION: Final = "scopes"
+#: Option of a location: a role of its reference need not be assumed, and stands in the credentials
+#: as in `sendable_credentials`. Its first session can then be limited.
+UNASSUMED_OPTION: Final = "unassumed"
 #: Cloud -> URL that stands for its API: credentials of a store are those of its cloud.
 API_URLS: Final = {"aws": "s3://any/", "azure": "az://any/any/", "gcp": "gs://any/"}
 #: One suffices. The first three exclude each other; the last also works with the platform's own.

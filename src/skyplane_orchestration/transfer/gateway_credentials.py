@@ -11,14 +11,18 @@ from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.config import End
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
-from skyplane_gateway.stores import Reach, is_google, limited_credentials
+from skyplane_gateway.stores import Reach, has_sessions, is_google, limited_credentials
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import LOCAL, GatewayCredentials
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.provisioner import Finding, Provisioner
-from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import (
+    SCOPES_OPTION,
+    UNASSUMED_OPTION,
+    CredentialSources,
+)
 from skyplane_orchestration.storage.open import destination_spec, journal_folder, source_spec
 from skyplane_orchestration.storage.preflight import with_planned_regions
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
@@ -90,7 +94,7 @@ class SentCredentials:
         tried = self._tried.pop(_what_for(job, side), None)
         if tried is not None and float(tried["expires_at"]) > self._clock.wall() + _LEFT_S:
             return tried
-        return self._sent(self._found(place_of(job, side)), job, side)
+        return self._sent(self._found(job, side), job, side)
 
     def require(self, job: TransferJob, plan: TransferPlan, provisioner: Provisioner) -> None:
         """Get the credentials that gateways of a plan will need, before any of them starts.
@@ -109,11 +113,16 @@ class SentCredentials:
                 found[_what_for(job, side)] = sent
         self._tried = found
 
-    def _found(self, place: Location) -> Credentials | None:
-        if self._rule == "limited" and place.kind == "gcs" and is_google(place.endpoint_url):
+    def _found(self, job: TransferJob, side: End) -> Credentials | None:
+        """The whole ones, in the form that can be limited."""
+        place, store = place_of(job, side), reaches_of(job, side)[0].store
+        more: dict[str, str] = {}
+        if self._rule == "limited" and store.kind == "gcs" and is_google(store.endpoint_url):
             # Google makes limited tokens of those of this scope only.
-            place = replace(place, options={**place.options, SCOPES_OPTION: _GOOGLE_SCOPE})
-        return self.sources.resolve(place)
+            more = {SCOPES_OPTION: _GOOGLE_SCOPE}
+        if self._rule == "limited" and store.kind == "s3" and has_sessions(store.endpoint_url):
+            more = {UNASSUMED_OPTION: "true"}
+        return self.sources.resolve(replace(place, options={**place.options, **more}))
 
     def _sent(self, found: Credentials | None, job: TransferJob, side: End) -> Credentials | None:
         """The same object where they cannot, or need not, be limited."""
@@ -132,7 +141,7 @@ class SentCredentials:
         try:
             if opens_itself(place, provisioner.store_identity(place.region)):
                 return Finding(name, True, "gateways use the identity of their machines")
-            found = self._found(place)
+            found = self._found(job, side)
             sent = self._sent(found, job, side)
         except SkyplaneError as error:
             return Finding(name, False, error.message)

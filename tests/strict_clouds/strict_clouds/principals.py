@@ -76,6 +76,16 @@ class Principals:
         arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:user/{name}"
         return self._key(Principal(arn, (policy_of(policy),)))
 
+    def role(self, policy: Mapping[str, Any], *trusted: str, name: str = "reader") -> str:
+        """The ARN of a new role.
+
+        Args:
+            trusted: ARNs of users and roles, and tokens of web identities, that may assume it.
+        """
+        arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{name}"
+        self._roles[arn] = _Role(arn, policy_of(policy), trusted)
+        return arn
+
     def role_session(
         self,
         policy: Mapping[str, Any],
@@ -101,17 +111,19 @@ class Principals:
 
     def answer(self, request: Request) -> Answer | None:
         """The answer of STS or IAM to a caller of the account; None to others. Raises AwsError."""
+        parameters = request.parameters
+        if request.action == "AssumeRoleWithWebIdentity" and parameters["RoleArn"] in self._roles:
+            return self._assumed(str(parameters["WebIdentityToken"]), parameters, request.action)
         caller = self.of(request.key_id)
         if caller is None:
             return None
-        parameters = request.parameters
         if request.action == "GetCallerIdentity":
             inner = f"<Arn>{caller.arn}</Arn><Account>{DEFAULT_ACCOUNT_ID}</Account>"
             return _answer(request.action, inner)
         if request.action == "GetFederationToken":
             return self._federated(caller, parameters)
         if request.action == "AssumeRole":
-            return self._assumed(caller, parameters)
+            return self._assumed(caller.role or caller.arn, parameters, request.action)
         if request.action == "GetRole":
             roles = {one.arn.rpartition("/")[2]: one.arn for one in self._roles.values()}
             arn = roles[str(parameters["RoleName"])]
@@ -130,13 +142,13 @@ class Principals:
         found = Principal(arn, (*caller.policies, policy), "", self._end(parameters))
         return _answer("GetFederationToken", _credentials(self._key(found), found))
 
-    def _assumed(self, caller: Principal, parameters: Mapping[str, Any]) -> Answer:
+    def _assumed(self, caller: str, parameters: Mapping[str, Any], action: str) -> Answer:
         role = self._roles.get(str(parameters["RoleArn"]))
-        if role is None or caller.role not in role.trusted:
-            raise AwsError("AccessDenied", f"{caller.arn} may not perform sts:AssumeRole", 403)
+        if role is None or caller not in role.trusted:
+            raise AwsError("AccessDenied", f"{caller} may not perform sts:{action}", 403)
         policies = (self._session_policy(parameters),) if "Policy" in parameters else ()
         key = self._session(role, policies, self._end(parameters))
-        return _answer("AssumeRole", _credentials(key, self._by_key[key["access_key_id"]]))
+        return _answer(action, _credentials(key, self._by_key[key["access_key_id"]]))
 
     def _session_policy(self, parameters: Mapping[str, Any]) -> Policy:
         text = str(parameters["Policy"])
@@ -151,7 +163,7 @@ class Principals:
             raise AwsError("MalformedPolicyDocument", str(error)) from error
 
     def _end(self, parameters: Mapping[str, Any]) -> float:
-        duration_s = int(parameters["DurationSeconds"])
+        duration_s = int(parameters.get("DurationSeconds", _LONGEST_S))
         if not _SHORTEST_S <= duration_s <= _LONGEST_S:
             raise AwsError("ValidationError", "DurationSeconds exceeds the limit of a chained role")
         return self._now() + duration_s

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -77,15 +78,20 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
     """
     if not values.get("role_arn"):
         return Credentials(values)
-    role = values["role_arn"]
+    with assuming(values["role_arn"]):
+        return credentials_of(assumed(values))
+
+
+@contextmanager
+def assuming(role: str) -> Iterator[None]:
+    """Errors of `assumed` in the block become ours."""
     with mapped(f"assuming the role {role}"):
         try:
-            found = _assumed(values, role)
+            yield
         except (ParamValidationError, TypeError) as error:
             raise ConfigurationInvalid(
                 f"the arguments for assuming the role {role} are not those of AWS STS: {error}"
             ) from error
-        return credentials_of(found)
 
 
 def credentials_of(found: CredentialsTypeDef) -> Credentials:
@@ -112,8 +118,15 @@ def session_credentials(open_session: Callable[[], _Session]) -> Credentials | N
         return frozen_credentials(open_session().get_credentials())
 
 
-def _assumed(values: Mapping[str, str], role: str) -> CredentialsTypeDef:
-    arguments = {"RoleArn": role, **json.loads(values.get("role_arguments", "{}"))}
+def assumed(values: Mapping[str, str], policy: str = "") -> CredentialsTypeDef:
+    """The role that `sendable_credentials` takes. 1 call to STS.
+
+    Args:
+        policy: of the session, in JSON; empty for none.
+    """
+    arguments = {"RoleArn": values["role_arn"], **json.loads(values.get("role_arguments", "{}"))}
+    if policy:
+        arguments["Policy"] = policy
     token_file = values.get("web_identity_token_file")
     sts: STSClient = open_service("sts", values, is_signed=not token_file)
     try:

@@ -1,22 +1,21 @@
 """Sessions of AWS that reach the places of a job only, for gateways.
 
-An IAM user gets one by `GetFederationToken`, a role by `AssumeRole` of itself. The session policy
-takes away: the session may do what both the caller and the policy allow. Policies follow the IAM
-JSON policy reference and "Actions, resources, and condition keys for Amazon S3" of the Service
-Authorization Reference (docs.aws.amazon.com, 2026-11).
+An IAM user gets one by `GetFederationToken`, a role by `AssumeRole` of itself. A role that is not
+assumed yet is assumed with the policy. The session policy takes away: the session may do what both
+the caller and the policy allow. Policies follow the IAM JSON policy reference and "Actions,
+resources, and condition keys for Amazon S3" of the Service Authorization Reference
+(docs.aws.amazon.com, 2026-11).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,7 +23,14 @@ from skyplane_gateway.common.errors import CredentialsTooWide
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.reach import Reach, widened
 from skyplane_gateway.stores.s3.client import answered_credentials
-from skyplane_gateway.stores.s3.credentials import credentials_of, open_service
+from skyplane_gateway.stores.s3.credentials import (
+    assumed,
+    assuming,
+    credentials_of,
+    open_service,
+    sendable_credentials,
+)
+from skyplane_gateway.stores.s3.endpoints import has_sessions
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
@@ -33,11 +39,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AWS_HOSTS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 #: Roles of IAM Identity Center; nobody may edit whom they trust.
 _SSO_ROLES: Final = "AWSReservedSSO_"
-#: Names another service than AWS that gives sessions for an endpoint.
-_STS_ENDPOINT: Final = "AWS_ENDPOINT_URL_STS"
+#: Arguments of STS for a role that limit its session already. A second policy would not limit it
+#: further: a session may do what any of its policies allows.
+_OWN_POLICIES: Final = frozenset({"Policy", "PolicyArns"})
 #: Regions of other partitions; their keys are not known elsewhere.
 _OTHER_PARTITIONS: Final = ("cn-", "us-gov-", "us-iso")
 
@@ -72,15 +78,22 @@ _Call = Callable[[str], "CredentialsTypeDef"]
 def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credentials:
     """Credentials of a session that reaches these places only. 2 calls to STS, seldom more.
 
-    The same credentials for the endpoint of another service, which has no sessions.
+    1 call for a role that is not assumed yet (`role_arn`, see `sendable_credentials`). The same
+    credentials for the endpoint of another service, which has no sessions.
 
     Raises:
         CredentialsTooWide: there is no such session for them; the message has what to allow.
         StoreError: STS does not accept them, or does not answer.
     """
-    if not _is_aws(reaches[0].store.endpoint_url) and _is_aws(os.environ.get(_STS_ENDPOINT)):
+    if not has_sessions(reaches[0].store.endpoint_url):
         _warn_of_whole_keys(_urls(reaches))
         return found
+    if role := found.get("role_arn"):
+        if _OWN_POLICIES.isdisjoint(json.loads(found.get("role_arguments", "{}"))):
+            partition = role.split(":")[1]
+            with assuming(role):
+                return credentials_of(_within_limits(partial(assumed, found), partition, reaches))
+        found = sendable_credentials(found)
     region = reaches[0].store.region or ""
     region = region if region.startswith(_OTHER_PARTITIONS) else ""
     with (
@@ -89,11 +102,6 @@ def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credent
         closing(_Caller({**found, "region": region})) as caller,
     ):
         return credentials_of(caller.session(reaches))
-
-
-def _is_aws(url: str | None) -> bool:
-    host = urlsplit(url or "").hostname
-    return not host or host.endswith(_AWS_HOSTS)
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import boto3
@@ -89,6 +90,18 @@ def role_with_path(ec2: StrictEc2) -> Credentials:
     return role(ec2, "/service-role/")
 
 
+def named_role(ec2: StrictEc2, arguments: Any = None, **more: str) -> Credentials:
+    """A role that is not assumed yet and does not trust itself."""
+    arn = ec2.principals.role(EVERYTHING, "arn:aws:iam::123456789012:user/worker", "a token")
+    text = json.dumps({"RoleSessionName": "airflow", **(arguments or {})})
+    return Credentials({**user(ec2), "role_arn": arn, "role_arguments": text, **more})
+
+
+def role_by_token(ec2: StrictEc2, path: Path) -> Credentials:
+    path.write_text("a token")
+    return named_role(ec2, web_identity_token_file=str(path))
+
+
 def upload(store: ObjectStore, key: str) -> None:
     upload_id = store.create_upload(key)
     part = store.put_part(key, upload_id, 1, b"x", offset=0, crc32c=crc32c(b"x"))
@@ -106,7 +119,7 @@ def is_allowed(call: Callable[[], Any]) -> bool:
     return True
 
 
-CALLERS: Final = pytest.mark.parametrize("caller", [user, role, role_with_path])
+CALLERS: Final = pytest.mark.parametrize("caller", [user, role, role_with_path, named_role])
 #: What a gateway tries -> whether sources and sinks may.
 ATTEMPTS: Final[dict[str, tuple[Callable[[ObjectStore], Any], bool, bool]]] = {
     "read its own": (lambda store: store.head(f"{OWN}a"), True, True),
@@ -148,6 +161,42 @@ def test_a_session_launches_nothing_and_gets_no_other_session(
             client.run_instances(**launch, DryRun=True)
     with pytest.raises((CredentialsTooWide, PermissionDenied)):
         limited_credentials(found, [Reach(spec_of(ec2), (OTHER,), writes=True)])
+
+
+def test_a_role_that_is_not_assumed_yet_needs_no_trust_in_itself(
+    ec2: StrictEc2, tmp_path: Path
+) -> None:
+    """Its first session has the policy; there is no whole one."""
+    reach = Reach(spec_of(ec2), (OWN,))
+    for found in (named_role(ec2), role_by_token(ec2, tmp_path / "token")):
+        asked = len(ec2.calls), len(ec2.principals.session_policies)
+        limited = limited_credentials(found, [reach])
+        # A token signs nothing, so its call is of no service.
+        assert len(ec2.calls) - asked[0] == ("web_identity_token_file" not in found)
+        assert len(ec2.principals.session_policies) - asked[1] == 1
+        store = open_without_retries(reach.store, limited)
+        assert is_allowed(partial(store.head, f"{OWN}a"))
+        assert not is_allowed(partial(store.head, f"{OTHER}a"))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"Policy": json.dumps(EVERYTHING)},
+        {"PolicyArns": [{"arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"}]},
+    ],
+)
+def test_policies_of_the_user_for_a_role_are_kept(ec2: StrictEc2, own: Any) -> None:
+    """One more policy in the same call would take their place, or add to what they allow."""
+    found, reach = named_role(ec2, arguments=own), Reach(spec_of(ec2), (OWN,))
+    with pytest.raises(CredentialsTooWide, match="trust policy of the role"):
+        limited_credentials(found, [reach])
+
+
+def test_a_role_that_may_not_be_assumed_is_named(ec2: StrictEc2) -> None:
+    found = {**named_role(ec2), "role_arn": "arn:aws:iam::123456789012:role/other"}
+    with pytest.raises(PermissionDenied, match=r"assuming the role .*role/other"):
+        limited_credentials(Credentials(found), [Reach(spec_of(ec2), (OWN,))])
 
 
 def test_a_missing_key_is_missing_for_a_session_too(ec2: StrictEc2) -> None:
