@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.aws.client import AwsApi
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
@@ -18,8 +19,6 @@ from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
-
-    from skyplane_orchestration.provision.aws.client import AwsApi
 
 _DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
 _DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.azure.client import AzureApi
 from skyplane_orchestration.provision.azure.describe import group_of
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
@@ -31,9 +32,6 @@ from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, tor
 from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 from skyplane_orchestration.provision.fleet.retries import while_refused
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi
 
 #: Of a fleet's own network. Nothing else is ever in it, so all have the same.
 _NETWORK_CIDR: Final = "10.77.0.0/16"

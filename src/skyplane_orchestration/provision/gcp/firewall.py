@@ -13,12 +13,13 @@ import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
+from skyplane_orchestration.provision.gcp.client import GcpApi
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import (
     described,
@@ -27,9 +28,6 @@ from skyplane_orchestration.provision.gcp.options import (
     network_tag,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.provision.gcp.client import GcpApi
 
 FIREWALL: Final = "firewall"
 
