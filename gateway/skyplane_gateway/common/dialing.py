@@ -27,6 +27,14 @@ _HEAD_END: Final = b"\r\n\r\n"
 _SHOWN_BYTES: Final = 100
 
 
+class ProxyRefused(ConnectionError):
+    """A proxy does not connect; `status` is that of its answer, 0 without one."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 def directly(host: str, port: int, timeout_s: float) -> socket.socket:
     """A connection without a proxy. Raises OSError."""
     stream = socket.create_connection((host, port), timeout_s)
@@ -64,9 +72,10 @@ def through(proxy: SplitResult, host: str, port: int, timeout_s: float) -> socke
             said = ascii((found[0] if found else head)[:_SHOWN_BYTES].decode("latin-1"))
             is_closed = found is not None and found[1] == b"407"
             needs = "HTTPS_PROXY needs its user and password"
-            raise ConnectionError(
+            raise ProxyRefused(
                 f"the proxy {shown} does not connect to {host}:{port}, it says {said};"
-                f" {needs if is_closed else f'it has to allow CONNECT to port {port}'}"
+                f" {needs if is_closed else f'it has to allow CONNECT to port {port}'}",
+                int(found[1]) if found else 0,
             )
         stream.settimeout(timeout_s)
     except TimeoutError:

@@ -88,8 +88,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     document: dict[str, Any] = {}
     if options.cloud:
         report = _cloud_report(options)
-        findings = (*_ranges(options), *report.findings)
-        checks = [_of_extra(options.cloud), *map(_of_finding, findings)]
+        checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
         document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]
     else:
         with as_bad_input():
@@ -109,25 +108,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _cloud_report(options: argparse.Namespace) -> CloudReport:
-    from skyplane_orchestration.provision.cloud_registry import open_one_cloud
+    from skyplane_orchestration.provision.cloud_registry import open_one_cloud, read_clouds
     from skyplane_orchestration.provision.fleet.account_check import report_on
+    from skyplane_orchestration.provision.fleet.options import InstanceOptions
     from skyplane_orchestration.security.store_credentials import CredentialSources
 
     with as_bad_input():
         cloud = open_one_cloud(
             options.cloud, options.clouds_file, options.region, CredentialSources()
         )
-    return report_on(cloud, options.deployment)
-
-
-def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
-    """Of the clouds file, if one is given."""
-    from skyplane_orchestration.provision.cloud_registry import read_clouds
-    from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
-
-    if options.clouds_file is None:
-        return ()
-    return odd_ranges(read_clouds(options.clouds_file).options.control_cidrs)
+        file = options.clouds_file
+        of_fleets = read_clouds(file).options if file else InstanceOptions()
+    return report_on(cloud, options.deployment, of_fleets)
 
 
 def _checks(client: Client) -> Iterator[Check]:

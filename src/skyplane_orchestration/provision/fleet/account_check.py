@@ -8,8 +8,11 @@ from functools import partial
 
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
+from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Machines
-from skyplane_orchestration.provision.fleet.multi_cloud import check_cloud, check_worker
+from skyplane_orchestration.provision.fleet.multi_cloud import check_cloud
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 
@@ -27,14 +30,14 @@ class CloudReport:
     quotas: tuple[QuotaUse, ...]
 
 
-def report_on(cloud: Machines, deployment: str) -> CloudReport:
+def report_on(cloud: Machines, deployment: str, options: InstanceOptions) -> CloudReport:
     """Check a cloud, and read the quotas of its regions. Launches nothing.
 
     Without credentials it reads no quota.
     """
-    checked, worker = check_cloud(cloud, deployment), check_worker(cloud)
+    checked, worker = check_cloud(cloud, deployment), worker_findings((cloud,), options)
     has_credentials = len(checked) > 1 or checked[0].is_ok
-    checked = (*checked, *worker)
+    checked = (*odd_ranges(options.control_cidrs), *checked, *worker)
     if not has_credentials:
         return CloudReport(checked, ())
     try:

@@ -23,7 +23,7 @@ PUBLIC_ECHOES: Final = (
 #: Names others, with spaces between them.
 _VARIABLE: Final = "SKYPLANE_EGRESS_ADDRESS_URLS"
 #: Stands for the addresses of instances, which are not known before they are launched.
-_ANY_PUBLIC_ADDRESS: Final = "8.8.8.8"
+ANY_PUBLIC_ADDRESS: Final = "8.8.8.8"
 _TIMEOUT_S: Final = 5.0
 _MOST_BYTES: Final = 256
 
@@ -79,7 +79,7 @@ def _asked(url: SplitResult) -> str:
     """The answer of an echo. Raises OSError, HTTPException."""
     host = url.hostname or ""
     port = url.port or (443 if url.scheme == "https" else 80)
-    proxy = proxy_for(_ANY_PUBLIC_ADDRESS)
+    proxy = proxy_for(ANY_PUBLIC_ADDRESS)
     if proxy is not None and url.scheme == "https":
         stream = through(proxy, host, port, _TIMEOUT_S)
     else:

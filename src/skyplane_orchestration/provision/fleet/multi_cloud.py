@@ -26,7 +26,6 @@ from skyplane_orchestration.provision.fleet.machines import (
     Machines,
     Reach,
 )
-from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 
@@ -168,12 +167,7 @@ class Clouds:
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
-        found = in_parallel(
-            [
-                *(partial(check_cloud, cloud, deployment) for cloud in self.all()),
-                *(partial(check_worker, cloud) for cloud in self.all()),
-            ]
-        )
+        found = in_parallel([partial(check_cloud, cloud, deployment) for cloud in self.all()])
         return tuple(finding for findings in found for finding in findings)
 
     def _each(
@@ -213,12 +207,6 @@ def check_cloud(cloud: Machines, deployment: str) -> tuple[Finding, ...]:
         return cloud.check(deployment)
     except SkyplaneError as error:
         return (Finding(f"cloud {cloud.name}", False, str(error)),)
-
-
-def check_worker(cloud: Machines) -> tuple[Finding, ...]:
-    """Whether this machine can reach the instances of a cloud, as far as that can be told."""
-    hosts = cloud.public_hosts
-    return () if hosts is None else worker_findings(cloud.name, hosts)
 
 
 def _region_of(item: Instance | FleetResource) -> str:

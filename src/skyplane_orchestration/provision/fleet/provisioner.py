@@ -26,6 +26,7 @@ from skyplane_orchestration.provision.fleet.teardown import (
     end_fleet_in,
     sweep_clouds,
 )
+from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
@@ -161,8 +162,10 @@ class InstanceProvisioner(Provisioner):
         return self._context.clouds.of(region).store_identity(region)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        odd = odd_ranges(self._context.options.control_cidrs)
-        return (*odd, *self._context.clouds.check(deployment))
+        context = self._context
+        worker = worker_findings(context.clouds.all(), context.options, context.learn)
+        odd = odd_ranges(context.options.control_cidrs)
+        return (*odd, *context.clouds.check(deployment), *worker)
 
     def _require_own_deployment(self, deployment: str) -> None:
         """Raise ConfigurationInvalid for the name that every installation has by default.
