@@ -22,7 +22,6 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     TeardownIncomplete,
 )
-from skyplane_orchestration.provision.fleet import worker_reach
 from skyplane_orchestration.provision.fleet.machines import Ingress, PublicHosts
 
 
@@ -251,7 +250,7 @@ def test_the_check_of_a_provisioner_tells_of_the_worker_too(
     harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryCloud, "public_hosts", PublicHosts("127.77.0.1", "127.77.0.1"))
-    monkeypatch.setattr(worker_reach, "getproxies", lambda: {"https": "http://proxy.example:3128"})
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     told = {one.name for one in harness.provisioner().check() if "proxy.example" in one.text}
     assert told == {"aws worker", "gcp worker", "azure worker"}
 
