@@ -42,7 +42,9 @@ from tests.provision.kubernetes.pods import (
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.provision.fleet.software import write_bundle
+from skyplane_orchestration.transfer import probe
 from strict_clouds.ec2 import StrictEc2
+from strict_clouds.firewall import Firewall
 from strict_clouds.world import World
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 _KILLS: Final = 10
 _LONGEST_S: Final = 14.0
+RELAY_REGION: Final = "aws:us-east-1"
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +164,14 @@ def test_pods_whose_image_has_no_gateway_get_it_from_the_worker(
 
 @pytest.fixture
 def ec2(pods: ProcessPods, tmp_path: Path) -> Iterator[tuple[StrictEc2, World]]:
-    """A cloud whose machines and Pods reach each other."""
+    """A cloud whose machines Pods reach, but not the other way round."""
+    folder = tmp_path / "machines"
+    for number in range(2, 255):
+        closed = folder / f"{POD_CIDR.rpartition('.')[0]}.{number}"
+        closed.mkdir(parents=True)
+        Firewall(closed).allow(())
     with (
-        World(tmp_path / "machines", GATEWAY, MACHINES) as world,
+        World(folder, GATEWAY, MACHINES) as world,
         open_ec2(world, deployments=("tests",)) as made,
     ):
         made.conditions.opt_in[SOURCE_REGION.partition(":")[2]] = "opt-in-not-required"
@@ -221,6 +229,36 @@ def test_a_copy_between_networks_dials_outward_or_a_load_balancer(
     assert site.leftovers() == {}
     assert not any(machine.is_running for machine in world.machines)
     assert not any(cloud.leftovers().values())
+
+
+def test_a_relay_that_admits_nobody_dials_also_for_a_probe(
+    kit: ClientKit,
+    ends: tuple[S3Server, S3Server],
+    site: KubernetesHarness,
+    ec2: tuple[StrictEc2, World],
+    clouds_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(probe, "PROBE_S", 0.3)
+    source, destination = ends
+    document = yaml.safe_load(clouds_file.read_text())
+    place = document["kubernetes"]["regions"].popitem()[1] | {"egress_cidrs": [POD_CIDR]}
+    document["kubernetes"]["regions"] = {RELAY_REGION: place}
+    regions = [SOURCE_REGION, DESTINATION_REGION]
+    document["aws"] = {"endpoint_url": ec2[0].url, "regions": regions}
+    clouds_file.write_text(yaml.safe_dump(document | {"control_cidrs": [f"{HOST}/32"]}))
+    command = ["cp", "-r", *words_of(filled(ends, "relayed")), *choice(clouds_file, "cloud")]
+    # No direct path has that rate.
+    command += ["--min-throughput-gbps", "3", "--allow-regions", RELAY_REGION]
+    command += ["--gateways", "always", "--instance-limit", "1", "--probe", "always", "--json"]
+    assert main(command) == 0, capsys.readouterr().err
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["measured"]) == 3
+    assert destination.objects("relayed", "q/") == source.objects("relayed", "p/")
+    assert len(site.kubelet.seen) == 1
+    assert site.leftovers() == {}
+    assert not any(ec2[0].leftovers().values())
 
 
 def test_a_worker_that_is_told_to_end_takes_its_pods_along(

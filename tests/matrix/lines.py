@@ -47,6 +47,7 @@ _SDK_SUITES: Final = (
     "tests/provision/aws",
     "tests/provision/azure",
     "tests/provision/gcp",
+    "tests/provision/kubernetes",
 )
 
 
@@ -85,7 +86,8 @@ class Line:
 
     @property
     def extras(self) -> tuple[str, ...]:
-        return (*self.orchestrators, *_COMMON_EXTRAS)
+        more = ("kubernetes",) if self.is_oldest else ()
+        return (*self.orchestrators, *_COMMON_EXTRAS, *more)
 
     @property
     def suites(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.transfer.samples import PLAN, A, B, R
 
+from skyplane_gateway.config import Route
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, TransferPlan
 from skyplane_orchestration.provision.routes import edges_to_probe, probe_routes
 
@@ -48,3 +49,10 @@ def test_the_gateways_of_the_first_instances_divide_the_connections_of_an_edge()
     assert len(set(numbers)) == 6
     assert min(numbers) > 10_000
     assert max(numbers) < 1 << 16
+
+
+def test_an_edge_is_dialed_as_the_routes_of_the_plan_are() -> None:
+    nodes = {tag: [f"{tag}/0"] for tag in (A, R, B)}
+    planned = Route(0, (f"{A}/0", f"{R}/0", f"{B}/0"), (8, 8), 1.0, (1,))
+    routes = probe_routes([(A, R), (R, B), (A, B)], nodes, [planned])
+    assert [route.dialed_by_downstream for route in routes] == [(), (0,), ()]

@@ -168,19 +168,30 @@ def edges_to_probe(plan: TransferPlan) -> tuple[Edge, ...]:
 
 
 def probe_routes(
-    edges: Iterable[Edge], nodes_by_region: Mapping[str, Sequence[str]]
+    edges: Iterable[Edge],
+    nodes_by_region: Mapping[str, Sequence[str]],
+    planned: Iterable[Route] = (),
 ) -> tuple[Route, ...]:
     """The routes of all edges, each between the first instances of both regions.
 
     The gateways of an instance divide its 64 connections, as with a plan that has so many.
+
+    Args:
+        planned: the fleet's own routes, which tell who of an edge can dial the other.
     """
+    backwards = {
+        (_region(route.nodes[hop]), _region(route.nodes[hop + 1]))
+        for route in planned
+        for hop in route.dialed_by_downstream
+    }
     routes: list[Route] = []
     for src, dst in edges:
         ends = (_first_instance(nodes_by_region[tag]) for tag in (src, dst))
         pairs = list(zip(*ends, strict=False))
         connections = (max(1, MAX_CONNECTIONS // len(pairs)),)
+        by_downstream = (0,) if (src, dst) in backwards else ()
         routes += [
-            Route(number, pair, connections, 1.0)
+            Route(number, pair, connections, 1.0, by_downstream)
             for number, pair in enumerate(pairs, _FIRST_PROBE + len(routes))
         ]
     return tuple(routes)

@@ -218,7 +218,8 @@ def measure(
     for gateway in fleet.gateways:
         nodes.setdefault(gateway.region, []).append(gateway.node)
     routes: dict[Edge, list[Route]] = {}
-    for route in probe_routes([edge for one in rounds for edge in one], nodes):
+    planned = [Route.from_dict(route) for route in fleet.routes]
+    for route in probe_routes([edge for one in rounds for edge in one], nodes, planned):
         src, dst = (fleet.gateway(node).region for node in route.nodes)
         routes.setdefault((src, dst), []).append(route)
     with context.fleets.sessions(fleet) as sessions:

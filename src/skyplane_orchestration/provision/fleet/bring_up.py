@@ -131,7 +131,7 @@ class BringUp:
         }
         probes = edges_to_probe(self.spec.plan) if self.spec.is_to_probe else ()
         clouds = self.context.clouds
-        probed = probe_routes(probes, self.nodes)
+        probed = probe_routes(probes, self.nodes, routes)
         clouds.set_ingress(self.tags, peer_ingress(routes, handles, clouds.reach_of, probed))
         keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
