@@ -164,6 +164,8 @@ def test_both_ends_or_none(run_json: RunJson, capsys: pytest.CaptureFixture[str]
         assert checks[f"credentials of the {side}"]["state"] == "ok"
     assert main(["doctor", "s3://a/"]) == 2
     assert "give both SRC and DST" in capsys.readouterr().err
+    assert main(["doctor", "--cloud", "aws", "s3://a/", "s3://b/"]) == 2
+    assert "--cloud takes no SRC and DST" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "folders"), [((), ()), (("-r",), ("p/",))])

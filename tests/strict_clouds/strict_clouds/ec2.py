@@ -308,7 +308,9 @@ class StrictEc2:
             if caller is None:
                 told: Iterable[bytes] = _MOTO({**environment, **body}, start_response)
                 return told
-            if not all(map(caller.allows, s3_access.accesses_of(environment))):
+            asked = list(s3_access.accesses_of(environment))
+            self.accesses += asked
+            if not all(map(caller.allows, asked)):
                 raise AwsError("AccessDenied", "Access Denied", 403)
             answer: list[Any] = []
             parts: list[bytes] = list(

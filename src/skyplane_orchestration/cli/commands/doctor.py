@@ -87,6 +87,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
     document: dict[str, Any] = {}
     if options.cloud:
+        with as_bad_input():
+            if options.src is not None:
+                raise ConfigurationInvalid("--cloud takes no SRC and DST; leave out one of the two")
         report = _cloud_report(options)
         checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
         document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]

@@ -14,10 +14,12 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobServiceClient, UserDelegationKey
 from tests.faults import azurite
+from tests.gateway.stores.all_verbs import PLAIN, write_all
 
 from skyplane_gateway.common.errors import CredentialsTooWide, StoreError
-from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes
 from skyplane_gateway.stores import ObjectStore, Reach, StoreSpec, limited_credentials
+from skyplane_gateway.stores.azure import limited_credentials as azure_limits
 from skyplane_gateway.stores.registry import open_without_retries
 
 KEY: Final = Credentials({"account_key": "c2VjcmV0LW9mLXRlc3Rz"})
@@ -75,6 +77,25 @@ def test_a_signature_reaches_its_container_only(spec: StoreSpec, writes: bool) -
         store = open_without_retries(replace(spec, bucket=f"account/{container}"), found)
         got[name] = is_allowed(partial(call, store))
     assert got == {name: row[2 + writes] for name, row in ATTEMPTS.items()}
+
+
+@pytest.mark.parametrize("letter", ["", *"rwdlt"])
+def test_a_signature_has_the_letters_that_the_store_needs_and_no_others(
+    spec: StoreSpec, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one of them, something that a sink sends is refused."""
+    for name in ("_WRITE", "_TAGS"):
+        letters = getattr(azure_limits, name)
+        monkeypatch.setattr(azure_limits, name, letters.replace(letter, ""))
+    kept = replace(spec, options=(("tags", "keep"),))
+    found = limited_credentials(KEY, [Reach(kept, (OWN,), writes=True, keeps_tags=True)])
+    attributes = ObjectAttributes(metadata=(("a", "b"),), tags=(("c", "d"),))
+
+    def write() -> None:
+        with closing(open_without_retries(kept, found)) as store:
+            assert write_all(store, f"{OWN}{letter}/", attributes) == PLAIN
+
+    assert is_allowed(write) is (letter == "")
 
 
 @pytest.fixture

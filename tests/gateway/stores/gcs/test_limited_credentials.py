@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from tests.faults import fake_gcs
 from tests.faults.http_proxy import serving
 from tests.faults.strict_gcs import Refused, StrictGcs
+from tests.gateway.stores.all_verbs import COPYING, read_all, write_all
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -21,8 +22,9 @@ from skyplane_gateway.common.errors import (
     PermissionDenied,
     Unauthenticated,
 )
-from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes
 from skyplane_gateway.stores import ObjectStore, Reach, StoreSpec, limited_credentials
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs import credentials
 from skyplane_gateway.stores.gcs.limited_credentials import access_boundary, quoted
 from skyplane_gateway.stores.registry import open_without_retries
@@ -190,6 +192,23 @@ def test_a_token_reaches_its_places_only(
     for name, (bucket, call, *_) in ATTEMPTS.items():
         got[name] = is_allowed(partial(call, open_without_retries(spec_of(gcs, bucket), found)))
     assert got == {name: row[2 + writes] for name, row in ATTEMPTS.items()}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_token_allows_all_that_the_store_sends(
+    gcs: BoundedGcs, exchanged: dict[str, Any], writes: bool
+) -> None:
+    reaches = [Reach(StoreSpec("gcs", "places"), (OWN,), writes=writes)]
+    found = limited_credentials(WHOLE, [*reaches, Reach(StoreSpec("gcs", "others"), (OWN,))])
+    (gcs.boundaries["limited"],) = exchanged["boundaries"]
+    store = open_without_retries(spec_of(gcs), found)
+    if not writes:
+        read_all(store, OWN, f"{OWN}a")
+        return
+    info = open_without_retries(spec_of(gcs, "others"), WHOLE).head(f"{OWN}a")
+    source = CopySource(spec_of(gcs, "others"), info.key, info.etag, 0, info.size_bytes)
+    attributes = ObjectAttributes(metadata=(("a", "b"),))
+    assert write_all(store, OWN, attributes, source) == COPYING
 
 
 def test_a_token_without_an_end_of_its_own_has_that_of_its_source(

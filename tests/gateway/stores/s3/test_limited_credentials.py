@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given, settings, strategies as st
 from tests.clouds.fakes import open_account
+from tests.gateway.stores.all_verbs import COPYING, read_all, write_all
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -22,8 +24,9 @@ from skyplane_gateway.common.errors import (
     NotFound,
     PermissionDenied,
 )
-from skyplane_gateway.common.objects import Credentials, Precondition
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes, Precondition
 from skyplane_gateway.stores import ObjectStore, Reach, StoreSpec, limited_credentials
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3.limited_credentials import escaped, session_policy
 from strict_clouds.ec2 import StrictEc2
@@ -197,6 +200,57 @@ def test_a_role_that_may_not_be_assumed_is_named(ec2: StrictEc2) -> None:
     found = {**named_role(ec2), "role_arn": "arn:aws:iam::123456789012:role/other"}
     with pytest.raises(PermissionDenied, match=r"assuming the role .*role/other"):
         limited_credentials(Credentials(found), [Reach(spec_of(ec2), (OWN,))])
+
+
+#: What S3 asks for no request: with them, its answers to HEAD tell more.
+TOLD: Final = {"s3:GetObjectLegalHold", "s3:GetObjectRetention"}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_policy_allows_what_the_store_sends_and_nothing_else(
+    ec2: StrictEc2, writes: bool
+) -> None:
+    """With each option that has a right of its own, and the source's side of a copy by S3."""
+    admin = client_of("s3", user(ec2), ec2.url)
+    admin.put_object(Bucket=BUCKET, Key=f"{OTHER}big", Body=bytes(5 * 2**20))
+    kept = {"tags": "keep", "acl": "bucket-owner-full-control"}
+    spec = replace(spec_of(ec2), options=tuple(kept.items()))
+    source = Reach(spec_of(ec2), (OTHER,))
+    reaches = [Reach(spec, (OWN,), writes=True, keeps_tags=True), source]
+    if not writes:
+        reaches = [Reach(spec, (OWN,), keeps_tags=True)]
+    found = limited_credentials(user(ec2), reaches)
+    store = open_without_retries(spec, found)
+    asked = len(ec2.accesses)
+    if writes:
+        attributes = ObjectAttributes(metadata=(("a", "b"),), tags=(("c", "d"),))
+        etag = admin.head_object(Bucket=BUCKET, Key=f"{OTHER}big")["ETag"]
+        big = CopySource(source.store, f"{OTHER}big", etag, 0, 5 * 2**20)
+        assert write_all(store, OWN, attributes, big) == COPYING
+    else:
+        read_all(store, OWN, f"{OWN}a")
+    sent = {one.action for one in ec2.accesses[asked:]}
+    (policy,) = ec2.principals.session_policies[-1:]
+    rows = json.loads(policy)["Statement"]
+    allowed = {one for row in rows for one in row["Action"] if one.startswith("s3:")}
+    assert sent <= allowed
+    assert allowed - sent == TOLD
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_keys_of_kms_are_used_by_s3_only(writes: bool) -> None:
+    policy = policy_of(json.loads(session_policy([Reach(StoreSpec("s3", "b"), writes=writes)])))
+    key = "arn:aws:kms:eu-west-1:123456789012:key/of-the-bucket"
+
+    def may(action: str, via: str) -> bool:
+        return policy.allows(Access(action, key, {"kms:ViaService": (via,)}))
+
+    assert may("kms:Decrypt", "s3.eu-west-1.amazonaws.com")
+    assert may("kms:Decrypt", "s3.cn-north-1.amazonaws.com.cn")
+    # SSE-KMS and DSSE-KMS need both for parts of an upload.
+    assert may("kms:GenerateDataKey", "s3.eu-west-1.amazonaws.com") is writes
+    assert not may("kms:Decrypt", "ec2.eu-west-1.amazonaws.com")
+    assert not policy.allows(Access("kms:Decrypt", key))
 
 
 def test_a_missing_key_is_missing_for_a_session_too(ec2: StrictEc2) -> None:
