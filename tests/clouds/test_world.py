@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +28,15 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.authority import Authority, FleetSecret
+from strict_clouds.stand_ins import PROCESSOR
 from strict_clouds.world import AMAZON_LINUX, DEBIAN, FEDORA, Distribution, Machine, World
 
 AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
 HARD_END_S = 3600.0
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
+#: An own image of a machine, with Podman in it.
+WITH_PODMAN: Distribution = (("podman", "python3"), ())
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -151,6 +158,64 @@ def test_a_machine_installs_what_it_lacks(
         machine.shut_down()
         machine.wait_ended()
         assert "ending: SIGTERM" in machine.console()
+
+
+def write_image(path: Path, **processors: str) -> None:
+    """What `docker save` writes of an image, as far as it is looked at."""
+    images = []
+    with tarfile.open(path, "w") as archive:
+
+        def add(name: str, content: object) -> None:
+            data = json.dumps(content).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+        for tag, processor in processors.items():
+            add(f"{tag}.json", {"architecture": processor})
+            images.append({"Config": f"{tag}.json", "RepoTags": [f"skyplane-gateway:{tag}"]})
+        add("manifest.json", images)
+
+
+def archived(path: Path) -> str:
+    """The boot script of a machine that reads the file as if it were at an address."""
+    address = "https://files.example/gateway.tar"
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    settings = BootSettings(image=address, image_sha256=sha256)
+    return script("aws:us-east-1/0", settings).replace(address, path.as_uri())
+
+
+@pytest.mark.parametrize("distribution", [DEBIAN, WITH_PODMAN])
+def test_a_machine_runs_the_image_of_an_archive_that_is_for_its_processor(
+    distribution: Distribution, tmp_path: Path
+) -> None:
+    other = {"amd64": "arm64", "arm64": "amd64"}[PROCESSOR]
+    write_image(tmp_path / "image.tar", a=other, b=PROCESSOR, c=other)
+    with World(tmp_path, GATEWAY) as world:
+        machine = world.boot(archived(tmp_path / "image.tar"), distribution=distribution)
+        enrolled(machine, "aws:us-east-1/0").close()
+        machine.shut_down()
+        machine.wait_ended()
+    assert not list((machine.directory / "tmp").glob("*/received"))
+
+
+def test_a_machine_for_which_an_archive_has_no_image_says_so_and_ends(tmp_path: Path) -> None:
+    write_image(tmp_path / "image.tar", a={"amd64": "arm64", "arm64": "amd64"}[PROCESSOR])
+    with World(tmp_path, GATEWAY) as world:
+        machine = world.boot(archived(tmp_path / "image.tar"))
+        machine.wait_ended()
+    assert machine.why_ended == "shutdown -P now"
+    assert f"the archive has no image for {PROCESSOR}" in machine.console()
+
+
+def test_a_machine_runs_no_other_archive_than_the_one_of_the_checksum(tmp_path: Path) -> None:
+    write_image(tmp_path / "image.tar", a=PROCESSOR)
+    boot = archived(tmp_path / "image.tar").replace("-ge 6", "-ge 1")
+    write_image(tmp_path / "image.tar", b=PROCESSOR)
+    with World(tmp_path, GATEWAY) as world:
+        machine = world.boot(boot)
+        machine.wait_ended()
+    assert not (machine.directory / "loaded").exists()
 
 
 def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import re
+import shutil
+from dataclasses import replace
 from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import https_server
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION, filled
 from tests.provision.fleet.machine_account import MachineAccount, MachineCloud
 
@@ -20,9 +25,10 @@ from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
-from strict_clouds.world import World
+from strict_clouds.world import Program, World
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e import image as images
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
 #: Machines without Docker, with a podman.
-_WITH_PODMAN = ((), ())
+_WITH_PODMAN = (("python3",), ())
 _MOST_MB = 400
 
 
@@ -49,16 +55,44 @@ def test_the_image_is_small_not_root_and_has_a_health_check(
     assert image.size_bytes / 1e6 < _MOST_MB
 
 
-def test_two_containers_pass_objects_on_and_end_with_their_machines(
+@pytest.fixture(params=["name", "archive"])
+def boots(
+    request: pytest.FixtureRequest,
     image: images.Image,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[images.Image, BootSettings, Program]]:
+    """How machines get the image: it is there by its name, or they read it from an address."""
+    if request.param == "name":
+        yield image, BootSettings(image=image.reference), Program((), "")
+        return
+    folder = tmp_path / "served"
+    folder.mkdir()
+    archive = folder / "gateway.tar"
+    image.podman("save", "--quiet", "--output", str(archive), image.reference.partition("@")[0])
+    # Podman takes no long path.
+    without = replace(image, storage=tmp_path_factory.mktemp("gw") / "storage")
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with https_server.serving(handler, tmp_path) as (url, trusted):
+        settings = BootSettings(image=f"{url}/gateway.tar?X-Amz-Date=1&a='b'", image_sha256=sha256)
+        yield without, settings, Program((), "", environment={"SSL_CERT_FILE": trusted})
+    without.podman("rm", "--all", "--force")
+    shutil.rmtree(without.storage)
+
+
+def test_two_containers_pass_objects_on_and_end_with_their_machines(
+    boots: tuple[images.Image, BootSettings, Program],
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    image, settings, program = boots
     source, destination = servers
-    job = filled(servers, "image")
-    with World(tmp_path / "world") as world:
+    bucket = "archive" if settings.address else "image"
+    job = filled(servers, bucket)
+    with World(tmp_path / "world", program) as world:
         programs = {"podman": image.program()}
         account = MachineAccount(
             boot=lambda request: world.boot(
@@ -71,7 +105,7 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
                 FleetContext(
                     Clouds([MachineCloud("aws", account, regions=regions)]),
                     Boot(
-                        partial(user_data, BootSettings(image=image.reference)),
+                        partial(user_data, settings),
                         lambda one: partial(directly, one.address, ENROLMENT_PORT),
                     ),
                     InstanceOptions(("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
@@ -87,7 +121,7 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
             print(f"\nstart-up of a container: {start_up_s(image, containers, world):.2f} s")
         result = client.transfer(job, fleet)
         assert (result.objects, result.encrypted) == (3, True)
-        assert destination.objects("image", "q/") == source.objects("image", "p/")
+        assert destination.objects(bucket, "q/") == source.objects(bucket, "p/")
         client.teardown(fleet)
         assert account.alive() == []
         for machine in world.machines:

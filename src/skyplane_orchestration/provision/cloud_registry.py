@@ -243,7 +243,9 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 "python_image of kubernetes cannot be beside image: its Pods would get no software;"
                 " leave out one of them"
             )
-        clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
+        # Pods need a name: no cluster runs an archive.
+        if not document.get("image_sha256"):
+            clouds[KUBERNETES] = {"image": document["image"], **clouds[KUBERNETES]}
     options = {name: value for name, value in document.items() if name in _OPTIONS}
     if options.get("control_cidrs") == _AUTO:
         del options["control_cidrs"]

@@ -23,8 +23,9 @@ from skyplane_orchestration.provision.fleet.user_data import (
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = BootSettings(image="registry.example/team/skyplane-gateway:1.0@sha256:" + "ab" * 32)
 PUSH = BootSettings()
+ARCHIVE = BootSettings(image="https://files.example/gw.tar?@RUN@&b='2'", image_sha256="cd" * 32)
 BUNDLE = BootSettings(bundle="https://files.example/bundle.zip?a=1&b='2'", bundle_sha256="cd" * 32)
-ALL = pytest.mark.parametrize("settings", [IMAGE, PUSH, BUNDLE])
+ALL = pytest.mark.parametrize("settings", [IMAGE, ARCHIVE, PUSH, BUNDLE])
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + "MIIB+/==\n" * 8 + "-----END CERTIFICATE-----\n"
 TOKEN = "5e" * 32
 
@@ -40,7 +41,9 @@ def document(instance: str = "aws:us-east-1/0") -> EnrolmentDocument:
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), [("image.sh", IMAGE), ("push.sh", PUSH)])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("image.sh", IMAGE), ("archive.sh", ARCHIVE), ("push.sh", PUSH)]
+)
 def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
     """After a change that is meant, write the new script to the file and read the difference.
 
@@ -48,15 +51,18 @@ def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
     file of its own.
     """
     script = user_data(settings, document(), 86400.0)
-    if software := settings.pushed():
+    changing = []
+    if settings.software == "push" or settings.address:
         receiver = Path(str(receive.__file__)).read_text()
-        for text, recorded in (
+        changing.append((f"<<'PYTHON'\n{receiver}PYTHON\n", "<<'PYTHON'\nPYTHON\n"))
+    if software := settings.pushed():
+        changing += [
             (f'"$address" 7600 {software.size_bytes}\n', '"$address" 7600 2500000\n'),
             (software.sha256, "cd" * 32),
-            (f"<<'PYTHON'\n{receiver}PYTHON\n", "<<'PYTHON'\nPYTHON\n"),
-        ):
-            assert script.count(text) == 1
-            script = script.replace(text, recorded)
+        ]
+    for text, recorded in changing:
+        assert script.count(text) == 1
+        script = script.replace(text, recorded)
     assert script == (GOLDEN / name).read_text()
 
 
@@ -71,7 +77,7 @@ def test_a_bundle_at_an_address_differs_in_that_alone() -> None:
 
 
 @pytest.mark.parametrize("worker_port", [7600, 443])
-@pytest.mark.parametrize("settings", [IMAGE, PUSH])
+@pytest.mark.parametrize("settings", [IMAGE, ARCHIVE, PUSH])
 @pytest.mark.parametrize("check", ["dash -n", "shellcheck"])
 def test_scripts_are_good_posix_shell(
     settings: BootSettings, check: str, worker_port: int, tmp_path: Path
@@ -165,6 +171,9 @@ def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
         ({"image": "a b@sha256:" + "ab" * 32}, "pinned by a digest"),
         ({"image": "--privileged@sha256:" + "ab" * 32}, "pinned by a digest"),
         ({"image": IMAGE.image, "bundle_sha256": "cd" * 32}, "without the address"),
+        ({"image": IMAGE.image, "image_sha256": "cd" * 32}, "without the address"),
+        ({"image": ARCHIVE.image}, "image_sha256"),
+        ({"image": "http://files.example/x.tar", "image_sha256": "cd" * 32}, "HTTPS"),
         ({"bundle": "bundle.zip", "bundle_sha256": "cd" * 32}, "without the address"),
         ({"bundle": BUNDLE.bundle}, "bundle_sha256"),
         ({"bundle": BUNDLE.bundle, "bundle_sha256": "CD" * 32}, "bundle_sha256"),
@@ -177,6 +186,13 @@ def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
 def test_settings_that_pin_nothing_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
         BootSettings(**settings)
+
+
+def test_a_refused_address_is_not_shown_since_it_may_be_signed() -> None:
+    for address in ("http://files.example/x.tar?signature=1", "https://[::1/x.tar?signature=1"):
+        with pytest.raises(ConfigurationInvalid) as caught:
+            BootSettings(image=address, image_sha256="cd" * 32)
+        assert "signature" not in str(caught.value)
 
 
 @ALL

@@ -138,6 +138,16 @@ def test_what_cannot_be_is_refused(section: dict[str, Any], said: str) -> None:
         settings.open(CredentialSources())
 
 
+def test_an_archive_of_an_image_is_for_instances_and_pods_need_a_name() -> None:
+    archive = {"image": "https://files.example/gw.tar?signature=1", "image_sha256": "ab" * 32}
+    with pytest.raises(ConfigurationInvalid, match="Pods run either image") as caught:
+        parse_clouds({**SETTINGS, **archive}).open(CredentialSources())
+    assert "signature" not in str(caught.value)
+    section = {"regions": {REGION: {"context": "production"}}, "image": IMAGE}
+    settings = parse_clouds({**archive, "gcp": {}, "kubernetes": section})
+    assert settings.clouds["kubernetes"]["image"] == IMAGE
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

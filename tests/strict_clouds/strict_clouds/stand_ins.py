@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import sys
+import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 #: Of `docker run`, with the number of values of each.
 _RUN_OPTIONS: Final = {
@@ -33,6 +35,9 @@ _RUN_OPTIONS: Final = {
 
 #: Of every cloud's metadata service.
 _METADATA: Final = "http://169.254.169.254"
+
+#: Of this machine, as images name it.
+PROCESSOR: Final = {"aarch64": "arm64"}.get(platform.machine(), "amd64")
 
 #: Package -> the programs that it brings.
 _PACKAGES: Final = {
@@ -90,15 +95,44 @@ def docker(machine: Machine, arguments: list[str], program: str = "docker") -> N
             if name != image:
                 sys.exit(f"{program}: pull access denied for {name}")
             machine.note("pulled", name)
+        case ["load", "--quiet", "--input", archive]:
+            machine.note("loaded", json.dumps(processors_of(archive)))
+            for name in loaded(machine):
+                print(f"Loaded image: {name}")
+        case ["image", "inspect", "--format", "{{.Architecture}}", name]:
+            print(loaded(machine)[name])
         case ["run", *rest]:
             while rest and rest[0] in _RUN_OPTIONS:
                 rest = rest[1 + _RUN_OPTIONS[rest[0]] :]
-            pulled = (machine.directory / "pulled").exists()
-            if not rest or rest[0] != image or not pulled:
+            if not rest or rest[0] not in {*read_lines(machine, "pulled"), *loaded(machine)}:
                 refuse(program, arguments)
+            if loaded(machine).get(rest[0], PROCESSOR) != PROCESSOR:
+                sys.exit("exec format error")
             machine.run_program(rest[1:])
         case _:
             refuse(program, arguments)
+
+
+def processors_of(archive: str) -> dict[str, str]:
+    """Name of an image -> its kind of processor, of a file of `docker save`."""
+    with tarfile.open(archive) as tar:
+
+        def member(name: str) -> Any:
+            file = tar.extractfile(name)
+            assert file is not None
+            return json.load(file)
+
+        return {
+            name: member(image["Config"])["architecture"]
+            for image in member("manifest.json")
+            for name in image["RepoTags"]
+        }
+
+
+def loaded(machine: Machine) -> dict[str, str]:
+    """What `docker load` has brought."""
+    found: dict[str, str] = json.loads("".join(read_lines(machine, "loaded")) or "{}")
+    return found
 
 
 def podman(machine: Machine, arguments: list[str]) -> None:

@@ -40,7 +40,9 @@ _POWER: Final = Path(__file__).with_name("power.py")
 NETWORK: Final = Path(__file__).with_name("machine_site")
 
 #: Harmless programs of this machine that boot scripts use.
-_REAL_PROGRAMS: Final = ("cat", "chmod", "cut", "env", "grep", "mktemp", "sha256sum", "sleep")
+_REAL_PROGRAMS: Final = (
+    *("cat", "chmod", "cut", "env", "grep", "mktemp", "rm", "sha256sum", "sleep", "uname"),
+)
 _ALWAYS_THERE: Final = ("hostname", "setpriv", "shutdown", "systemctl")
 
 #: Programs of a machine's image, and what its package manager offers.

@@ -45,6 +45,8 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 SETUP_MINUTES: Final = 15
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+#: What instances may read from an address themselves.
+_AT_ADDRESS: Final = {"image": "an archive", "bundle": "a bundle"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,12 @@ class BootSettings:
         software: `push`: the orchestrator sends the gateway's package, and instances install its
             pinned requirements from their package index. `bundle`: a file has the requirements
             too. `image`: a container. Empty for the one that the other settings name, or `push`.
-        image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
+        image: `registry.example/skyplane-gateway@sha256:...`, which instances must be able to pull;
+            or the HTTPS address of what `docker save` or `podman save` has written.
+        image_sha256: of the archive at that address, 64 hex characters.
         bundle: file that `skyplane-orch bundle` has written, which the orchestrator sends; or its
             HTTPS address, from which instances read it.
-        bundle_sha256: of the file at an address, 64 hex characters.
+        bundle_sha256: of the file at that address, 64 hex characters.
         wheel_url, wheel_sha256: of earlier versions; `push` has taken their place.
 
     Raises ConfigurationInvalid for anything else.
@@ -66,6 +70,7 @@ class BootSettings:
 
     software: Literal["", "push", "bundle", "image"] = ""
     image: str = ""
+    image_sha256: str = ""
     bundle: str = ""
     bundle_sha256: str = ""
     wheel_url: str = ""
@@ -87,31 +92,36 @@ class BootSettings:
                 " gateway's package itself; remove them, or name a bundle where instances reach no"
                 " package index"
             )
-        if self.image:
+        for kind in ("image", "bundle"):
+            self._check_address(kind, getattr(self, kind), getattr(self, f"{kind}_sha256"))
+        if self.image and not self.address:
             require_pinned(self.image)
-        if self.bundle_sha256 and not self.is_at_address:
-            raise ConfigurationInvalid("bundle_sha256 is of no use without the address of a bundle")
-        if self.is_at_address:
-            self._check_address()
 
     @property
-    def is_at_address(self) -> bool:
-        """Whether instances read the bundle themselves."""
-        return "://" in self.bundle
+    def address(self) -> str:
+        """From where instances read the image or the bundle themselves; empty for none."""
+        one = self.image or self.bundle
+        return one if "://" in one else ""
 
-    def _check_address(self) -> None:
+    @staticmethod
+    def _check_address(kind: str, text: str, sha256: str) -> None:
+        """Without the address in errors, since it may be signed."""
+        if "://" not in text:
+            if sha256:
+                raise ConfigurationInvalid(
+                    f"{kind}_sha256 is of no use without the address of {_AT_ADDRESS[kind]}"
+                )
+            return
         try:
-            address = urlsplit(self.bundle)
+            address = urlsplit(text)
         except ValueError as error:
-            raise ConfigurationInvalid(f"bundle {self.bundle!r}: {error}") from error
-        if address.scheme != "https" or not address.hostname or not self.bundle.isprintable():
+            raise ConfigurationInvalid(f"the address of {kind}: {error}") from error
+        if address.scheme != "https" or not address.hostname or not text.isprintable():
+            raise ConfigurationInvalid(f"the address of {kind} is no HTTPS address")
+        if not _SHA256.fullmatch(sha256):
             raise ConfigurationInvalid(
-                f"bundle {self.bundle!r} is neither a file nor an HTTPS address"
-            )
-        if not _SHA256.fullmatch(self.bundle_sha256):
-            raise ConfigurationInvalid(
-                f"bundle_sha256 {self.bundle_sha256!r} is not a SHA-256 of 64 lower-case hex"
-                " characters; `sha256sum FILE` prints it"
+                f"{kind}_sha256 {sha256!r} is not a SHA-256 of 64 lower-case hex characters;"
+                " `sha256sum FILE` prints it"
             )
 
     def pushed(self) -> Software | None:
@@ -119,7 +129,7 @@ class BootSettings:
 
         Raises ConfigurationInvalid: the bundle cannot be read; MissingExtra: there is no pip.
         """
-        if self.software == "image" or self.is_at_address:
+        if self.software == "image" or self.address:
             return None
         return software_in(self.bundle) if self.bundle else own_software()
 
@@ -156,18 +166,19 @@ def user_data(
         "FILES": f"{MOST_OPEN_FILES}:{MOST_OPEN_FILES}",
         "DOCUMENT": shlex.quote(document.to_json()),
     }
-    is_image = settings.software == "image"
-    rest = (
-        _filled(_CONTAINER, values)
-        if is_image
-        else software_script(settings) + _filled(_START, values)
-    )
-    script = _filled(_HEAD, values) + forwarding_script(worker_port, processes) + rest
+    parts = [_filled(_HEAD, values), forwarding_script(worker_port, processes)]
+    if settings.software != "image":
+        parts += [software_script(settings), _filled(_START, values)]
+    else:
+        load = (_PYTHON, _received(settings), _LOAD)
+        parts += [_ENGINE, *(load if settings.address else (_filled(_PULL, values),))]
+        parts += [_filled(_RUN, values)]
+    script = "".join(parts)
     size = len(script.encode())
     if size > MOST_USER_DATA_BYTES:
         raise ConfigurationInvalid(
             f"the boot script has {size} bytes, and clouds take {MOST_USER_DATA_BYTES}; use a"
-            " shorter image or address of the bundle"
+            " shorter name or address of the image or bundle"
         )
     return script
 
@@ -177,16 +188,20 @@ def software_script(settings: BootSettings) -> str:
 
     `$python` and `PYTHONPATH` are set at its end.
     """
+    return _FIND_PYTHON + _received(settings) + _filled(_INSTALL, {"WHEELS": WHEELS})
+
+
+def _received(settings: BootSettings) -> str:
+    """`$directory/received` is the archive that `$python` has got, and no other."""
     pushed = settings.pushed()
     values = {
         "PORT": str(ENROLMENT_PORT),
-        "URL": shlex.quote(settings.bundle if settings.is_at_address else ""),
-        "SHA256": pushed.sha256 if pushed else settings.bundle_sha256,
+        "URL": shlex.quote(settings.address),
+        "SHA256": pushed.sha256 if pushed else settings.image_sha256 or settings.bundle_sha256,
         "BYTES": str(pushed.size_bytes if pushed else 0),
-        "WHEELS": WHEELS,
         "RECEIVE": files(__package__).joinpath("receive.py").read_text(encoding="utf-8"),
     }
-    return _filled(_SOFTWARE, values)
+    return _filled(_RECEIVE, values)
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
@@ -272,7 +287,7 @@ address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
 """
 
-_CONTAINER: Final = r"""
+_ENGINE: Final = r"""
 install_packages() {
     if command -v dnf >/dev/null; then
         retry dnf install -y -q "$@"
@@ -283,7 +298,6 @@ install_packages() {
     fi
 }
 
-image=@IMAGE@
 if command -v docker >/dev/null; then
     engine=docker
 elif command -v podman >/dev/null; then
@@ -296,8 +310,34 @@ else
     install_packages podman
 fi
 if [ "$engine" = docker ]; then retry systemctl start docker; fi
+"""
 
+_PULL: Final = r"""
+image=@IMAGE@
 retry "$engine" pull --quiet "$image"
+"""
+
+_PYTHON: Final = r"""
+python=python3
+command -v "$python" >/dev/null || install_packages python3
+"""
+
+#: An archive may have an image for each kind of processor. Only what it has is named here, so its
+#: checksum covers that too.
+_LOAD: Final = r"""
+case $(uname -m) in aarch64) processor=arm64 ;; *) processor=amd64 ;; esac
+image=
+# Each line ends with the name or the id of an image.
+for one in $("$engine" load --quiet --input "$directory/received" | grep -o '[^ ]*$'); do
+    if [ "$("$engine" image inspect --format '{{.Architecture}}' "$one")" = "$processor" ]; then
+        image=$one
+    fi
+done
+[ -n "$image" ] || { say "the archive has no image for $processor"; exit 1; }
+rm "$directory/received"
+"""
+
+_RUN: Final = r"""
 say "starting the gateways on $address"
 await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
@@ -307,7 +347,7 @@ printf '%s\n' @DOCUMENT@ |
         "$image" enrol --address "$address"
 """
 
-_SOFTWARE: Final = r"""
+_FIND_PYTHON: Final = r"""
 find_python() {
     for python in python3 python3.13 python3.12 python3.11; do
         if command -v "$python" >/dev/null && "$python" -c \
@@ -319,18 +359,22 @@ find_python() {
     return 1
 }
 find_python || { say 'the image of this machine has no Python 3.11, 3.12 or 3.13'; exit 1; }
+"""
 
+_RECEIVE: Final = r"""
 # Another user runs the gateways and reads these files.
 directory=$(TMPDIR=${TMPDIR:-/var/tmp} mktemp -d)
 chmod 755 "$directory"
 cat > "$directory/receive.py" <<'PYTHON'
 @RECEIVE@PYTHON
 say "waiting for the software on $address"
-retry "$python" "$directory/receive.py" "$directory/software.zip" @SHA256@ @URL@ \
+retry "$python" "$directory/receive.py" "$directory/received" @SHA256@ @URL@ \
     "$address" @PORT@ @BYTES@
-say 'installing the software'
+"""
+
+_INSTALL: Final = r"""say 'installing the software'
 umask 022
-"$python" -m zipfile -e "$directory/software.zip" "$directory/software"
+"$python" -m zipfile -e "$directory/received" "$directory/software"
 "$python" -m venv --without-pip "$directory/venv"
 python=$directory/venv/bin/python
 export PYTHONPATH="$directory/software"

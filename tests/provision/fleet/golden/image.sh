@@ -73,7 +73,6 @@ install_packages() {
     fi
 }
 
-image=registry.example/team/skyplane-gateway:1.0@sha256:abababababababababababababababababababababababababababababababab
 if command -v docker >/dev/null; then
     engine=docker
 elif command -v podman >/dev/null; then
@@ -87,7 +86,9 @@ else
 fi
 if [ "$engine" = docker ]; then retry systemctl start docker; fi
 
+image=registry.example/team/skyplane-gateway:1.0@sha256:abababababababababababababababababababababababababababababababab
 retry "$engine" pull --quiet "$image"
+
 say "starting the gateways on $address"
 await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the

@@ -81,11 +81,11 @@ chmod 755 "$directory"
 cat > "$directory/receive.py" <<'PYTHON'
 PYTHON
 say "waiting for the software on $address"
-retry "$python" "$directory/receive.py" "$directory/software.zip" cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd '' \
+retry "$python" "$directory/receive.py" "$directory/received" cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd '' \
     "$address" 7600 2500000
 say 'installing the software'
 umask 022
-"$python" -m zipfile -e "$directory/software.zip" "$directory/software"
+"$python" -m zipfile -e "$directory/received" "$directory/software"
 "$python" -m venv --without-pip "$directory/venv"
 python=$directory/venv/bin/python
 export PYTHONPATH="$directory/software"
