@@ -11,6 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,12 @@ from skyplane_orchestration.provision.fleet.machines import (
     control_port,
     data_port,
 )
-from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
+from skyplane_orchestration.provision.fleet.registries import Registry
+from skyplane_orchestration.provision.fleet.user_data import (
+    BootSettings,
+    hiding_identity,
+    user_data,
+)
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 from strict_clouds.stand_ins import PROCESSOR
 from strict_clouds.world import AMAZON_LINUX, DEBIAN, FEDORA, Distribution, Machine, World
@@ -42,7 +48,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def script(
-    instance: str, settings: BootSettings = IMAGE, *, start_within_s: float = TIMEOUT_S
+    instance: str,
+    settings: BootSettings = IMAGE,
+    *,
+    start_within_s: float = TIMEOUT_S,
+    registry: Registry | None = None,
 ) -> str:
     document = EnrolmentDocument(
         fleet_key=AUTHORITY.fleet_key,
@@ -52,7 +62,7 @@ def script(
         authority_pem=AUTHORITY.ca_certificate_pem(time.time() + HARD_END_S),
         token_hex=AUTHORITY.enrolment_token(instance, "launch").hex(),
     )
-    return user_data(settings, document, HARD_END_S)
+    return user_data(settings, document, HARD_END_S, registry=registry)
 
 
 def wait_until(is_done: Callable[[], object], machine: Machine) -> None:
@@ -216,6 +226,33 @@ def test_a_machine_runs_no_other_archive_than_the_one_of_the_checksum(tmp_path: 
         machine = world.boot(boot)
         machine.wait_ended()
     assert not (machine.directory / "loaded").exists()
+
+
+@pytest.mark.parametrize("distribution", [DEBIAN, WITH_PODMAN])
+def test_a_machine_logs_in_before_it_pulls_and_its_console_has_no_password(
+    distribution: Distribution, tmp_path: Path
+) -> None:
+    registry = Registry("aws", "123456789012.dkr.ecr.eu-west-3.amazonaws.com", "AWS")
+    login = {"cloud": "aws", "host": registry.host, "user": "AWS", "password": "pass'word %s"}
+    boot = hiding_identity(script("aws:us-east-1/0", registry=registry))
+    with World(tmp_path, replace(GATEWAY, login=login)) as world:
+        machine = world.boot(boot, distribution=distribution)
+        enrolled(machine, "aws:us-east-1/0").close()
+        assert "pass'word" not in machine.console()
+        assert (machine.directory / "metadata_hidden").exists()
+        machine.shut_down()
+        machine.wait_ended()
+
+
+def test_a_machine_whose_identity_may_not_log_in_ends_by_itself(tmp_path: Path) -> None:
+    registry = Registry("azure", "myteam.azurecr.io", "0")
+    boot = script("azure:westeurope/0", registry=registry).replace("-ge 6", "-ge 1")
+    with World(tmp_path, GATEWAY) as world:
+        machine = world.boot(boot)
+        machine.wait_ended()
+    assert machine.why_ended == "shutdown -P now"
+    assert "no identity for myteam.azurecr.io" in machine.console()
+    assert "skyplane: failed 1 times: log_in" in machine.console()
 
 
 def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:

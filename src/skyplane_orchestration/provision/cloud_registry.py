@@ -33,6 +33,7 @@ from skyplane_orchestration.provision.fleet.machines import Instance, Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.registries import login_of
 from skyplane_orchestration.provision.fleet.software import Software
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -108,6 +109,7 @@ class CloudsSettings:
         opened = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         clouds = Clouds(opened, clock, worker_dial(self.options.control_port))
 
+        registry = login_of(self.boot.image, self.clouds)
         has_gateway = not self.clouds.get(KUBERNETES, {}).get("python_image")
 
         def is_pod(instance: str) -> bool:
@@ -116,7 +118,7 @@ class CloudsSettings:
         def script_of(document: EnrolmentDocument, hard_end_s: float, processes: int) -> str:
             if not is_pod(document.instance):
                 port = self.options.control_port
-                return user_data(self.boot, document, hard_end_s, processes, port)
+                return user_data(self.boot, document, hard_end_s, processes, port, registry)
             if has_gateway:
                 return document.to_json()
             # It loads the client library.

@@ -33,6 +33,8 @@ _ACTIONS: Final = {
     OPEN: "AuthorizeSecurityGroupIngress",
     DELETE: "DeleteSecurityGroup",
 }
+#: Of instances that pull the image only, in the documented policy.
+REGISTRY_ROLE: Final = "skyplane-registry"
 #: Of all tests that have a harness.
 _DEPLOYMENTS: Final = ("local", "prod", "prod eu=*", "prod eu=", "production", "staging", "test")
 _KINDS: Final = {"security-group": "firewall", "volume": "disk", "network-interface": "interface"}

@@ -79,6 +79,14 @@ def test_the_right_to_pass_the_role_is_tried_with_a_profile(harness: AwsHarness)
     assert ["iam:PassRole" in one.text for one in findings if not one.is_ok] == [True]
 
 
+def test_the_right_to_pass_the_role_of_the_registry_is_tried_too(harness: AwsHarness) -> None:
+    options = {"instance_profile": "gateways", "registry_identity": "puller"}
+    with harness.instance_profile("gateways"), harness.instance_profile("puller", role="puller"):
+        (bad,) = [one for one in harness.aws(regions=(REGION,), **options).check() if not one.is_ok]
+    assert "iam:PassRole" in bad.text
+    assert "role/puller" in bad.text
+
+
 def test_an_own_default_key_of_disks_is_told_with_what_it_needs(harness: AwsHarness) -> None:
     """EC2 takes such a launch, and ends the instance before it runs."""
     key = "arn:aws:kms:eu-west-3:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"

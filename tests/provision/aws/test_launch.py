@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.provision.aws.harness import AwsHarness, aws_harness
+from tests.provision.aws.harness import REGISTRY_ROLE, AwsHarness, aws_harness
 from tests.provision.aws.samples import (
     ARM_TYPE,
     FLEET,
@@ -17,6 +17,7 @@ from tests.provision.aws.samples import (
     a_request,
     prepared,
 )
+from tests.provision.fleet.launches import USES_IDENTITY
 
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
@@ -134,6 +135,25 @@ def test_only_ends_get_the_instance_profile(harness: AwsHarness, profile: str) -
     end, relay = harness.ec2.requests("RunInstances")
     assert list(end.starting("IamInstanceProfile.").values()) == [profile]
     assert relay.starting("IamInstanceProfile.") == {}
+
+
+def test_instances_without_an_own_profile_get_the_one_of_the_registry_which_gateways_cannot_use(
+    harness: AwsHarness,
+) -> None:
+    cloud = prepared(harness.aws(instance_profile="gateways", registry_identity="puller"))
+    with harness.instance_profile("gateways"), harness.instance_profile("puller", REGISTRY_ROLE):
+        for index, is_end in enumerate((True, False)):
+            name = f"{REGION}/{index}"
+            cloud.launch(a_request(instance=name, is_end=is_end, user_data=USES_IDENTITY))
+    end, relay = harness.ec2.requests("RunInstances")
+    assert end.starting("IamInstanceProfile.") == {"IamInstanceProfile.Name": "gateways"}
+    assert relay.starting("IamInstanceProfile.") == {"IamInstanceProfile.Name": "puller"}
+    hidden = ["prohibit" in decoded(one.starting("UserData")["UserData"]) for one in (end, relay)]
+    assert hidden == [False, True]
+
+
+def decoded(text: str) -> str:
+    return base64.b64decode(text).decode()
 
 
 def test_relays_are_spot_instances_by_option(harness: AwsHarness) -> None:

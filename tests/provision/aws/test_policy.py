@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from tests.clouds.fakes import aws_policy
-from tests.provision.aws.harness import AwsHarness
+from tests.provision.aws.harness import REGISTRY_ROLE, AwsHarness
 from tests.provision.aws.samples import (
     ARM_TYPE,
     FLEET,
@@ -48,7 +48,11 @@ def allowed(statements: list[dict[str, Any]]) -> set[str]:
 
 def use_everything(harness: AwsHarness) -> None:
     """Every call that the code can make."""
-    options: dict[str, Any] = {"instance_profile": "gateways", "spot_relays": True}
+    options: dict[str, Any] = {
+        "instance_profile": "gateways",
+        "registry_identity": "puller",
+        "spot_relays": True,
+    }
     cloud = harness.aws(**options)
     cloud.check()
     cloud.regions()
@@ -80,7 +84,7 @@ def limit_a_session(ec2: StrictEc2) -> None:
 
 
 def test_what_is_called_is_what_the_policy_allows(harness: AwsHarness, allowed: set[str]) -> None:
-    with harness.instance_profile("gateways"):
+    with harness.instance_profile("gateways"), harness.instance_profile("puller", REGISTRY_ROLE):
         use_everything(harness)
     assert harness.ec2.used_actions == allowed
     assert harness.leftovers() == {}

@@ -17,6 +17,7 @@ from tests.provision.azure.samples import (
     a_request,
     prepared,
 )
+from tests.provision.fleet.launches import USES_IDENTITY
 
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
@@ -94,6 +95,20 @@ def test_only_ends_have_the_identity(
 ) -> None:
     body = launched_body(harness, harness.azure(managed_identity=IDENTITY), is_end=is_end)
     assert ("identity" in body) == has_identity
+
+
+@pytest.mark.parametrize("is_end", [True, False])
+def test_machines_without_an_own_identity_get_the_one_of_the_registry(
+    harness: AzureHarness, is_end: bool
+) -> None:
+    puller = IDENTITY.replace("gateways", "puller")
+    cloud = harness.azure(managed_identity=IDENTITY, registry_identity=puller)
+    body = launched_body(harness, cloud, is_end=is_end, user_data=USES_IDENTITY)
+    expected = {IDENTITY if is_end else puller: {}}
+    assert body["identity"] == {"type": "UserAssigned", "userAssignedIdentities": expected}
+    (script,) = harness.arm.machines.user_data.values()
+    # Gateways cannot use the second one.
+    assert ("prohibit" in script) == (not is_end)
 
 
 @pytest.mark.parametrize("is_end", [True, False])

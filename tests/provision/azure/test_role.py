@@ -77,6 +77,8 @@ def test_the_code_says_what_it_needs(role: set[str]) -> None:
     on_all = of(managed_identity=IDENTITY)
     assert frozenset[str]().union(*on_all.values()) | ONLY_DOCTOR == role
     assert on_all[IDENTITY] == {"Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"}
+    puller = IDENTITY.replace("gateways", "puller")
+    assert of(managed_identity=IDENTITY, registry_identity=puller)[puller] == on_all[IDENTITY]
     subnet = f"{ROOT}/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/n/subnets/s"
     private = of(public_address=False, regions=(REGION,), subnets={REGION: subnet})
     join = "Microsoft.Network/virtualNetworks/subnets/join/action"

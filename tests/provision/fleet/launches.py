@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Ingress,
     LaunchRequest,
     Machines,
 )
+from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 
 M = TypeVar("M", bound=Machines)
+
+#: A whole boot script, whose gateways may use the identity of their machine.
+USES_IDENTITY: Final = user_data(
+    BootSettings(image=f"registry.example/gateway@sha256:{'ab' * 32}"),
+    EnrolmentDocument("ab" * 16, "aws:us-east-1/0", 7600, 900.0, "", "5e" * 32),
+    86400.0,
+)
 
 FLEET: Final = FleetTags("0123456789abcdef" * 2, "prod", 0, 1_700_000_000, 1_700_086_400)
 WORKERS: Final = Ingress(7600, 7601, "198.51.100.0/24")

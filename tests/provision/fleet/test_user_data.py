@@ -13,10 +13,12 @@ import pytest
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_orchestration.provision.fleet import receive
+from skyplane_orchestration.provision.fleet import receive, registry_login
+from skyplane_orchestration.provision.fleet.registries import Registry
 from skyplane_orchestration.provision.fleet.user_data import (
     MOST_USER_DATA_BYTES,
     BootSettings,
+    hiding_identity,
     user_data,
 )
 
@@ -25,6 +27,7 @@ IMAGE = BootSettings(image="registry.example/team/skyplane-gateway:1.0@sha256:" 
 PUSH = BootSettings()
 ARCHIVE = BootSettings(image="https://files.example/gw.tar?@RUN@&b='2'", image_sha256="cd" * 32)
 BUNDLE = BootSettings(bundle="https://files.example/bundle.zip?a=1&b='2'", bundle_sha256="cd" * 32)
+ECR = Registry("aws", "123456789012.dkr.ecr.eu-west-3.amazonaws.com", "AWS")
 ALL = pytest.mark.parametrize("settings", [IMAGE, ARCHIVE, PUSH, BUNDLE])
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + "MIIB+/==\n" * 8 + "-----END CERTIFICATE-----\n"
 TOKEN = "5e" * 32
@@ -76,6 +79,29 @@ def test_a_bundle_at_an_address_differs_in_that_alone() -> None:
     assert len(differing) == 2
 
 
+def with_login() -> str:
+    return hiding_identity(user_data(IMAGE, document(), 86400.0, registry=ECR))
+
+
+def test_a_login_is_as_recorded() -> None:
+    """The program that gets the password is a file of its own."""
+    program = Path(str(registry_login.__file__)).read_text()
+    script = with_login()
+    assert script.count(f"<<'PYTHON'\n{program}PYTHON\n") == 1
+    script = script.replace(f"<<'PYTHON'\n{program}PYTHON\n", "<<'PYTHON'\nPYTHON\n")
+    assert script == (GOLDEN / "login.sh").read_text()
+
+
+@ALL
+def test_gateways_are_kept_from_an_identity_before_they_start(settings: BootSettings) -> None:
+    open_to_all = user_data(settings, document(), 86400.0)
+    lines = hiding_identity(open_to_all).splitlines()
+    rule = next(n for n, line in enumerate(lines) if line.startswith("ip rule add pref 1 uidrange"))
+    assert "10001-10001 to 169.254.169.254" in lines[rule]
+    assert rule < lines.index("await_gateways &")
+    assert "169.254.169.254" not in open_to_all
+
+
 @pytest.mark.parametrize("worker_port", [7600, 443])
 @pytest.mark.parametrize("settings", [IMAGE, ARCHIVE, PUSH])
 @pytest.mark.parametrize("check", ["dash -n", "shellcheck"])
@@ -86,7 +112,9 @@ def test_scripts_are_good_posix_shell(
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     path = tmp_path / "script.sh"
-    path.write_text(user_data(settings, document(), 86400.0, 2, worker_port))
+    # Which is for images alone.
+    script = user_data(settings, document(), 86400.0, 2, worker_port, ECR)
+    path.write_text(hiding_identity(script))
     done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -38,6 +38,16 @@ def test_a_service_account_that_may_not_be_given_is_named(harness: GcpHarness) -
     assert bad.text == f"iam.serviceAccounts.actAs on {EMAIL} is missing"
 
 
+def test_the_account_of_the_registry_is_checked_too(harness: GcpHarness) -> None:
+    other = "puller@my-project.iam.gserviceaccount.com"
+    findings = harness.gcp(service_account=EMAIL, registry_identity=other).check()
+    texts = [one.text for one in findings if one.name == "gcp service account"]
+    assert texts == [f"instances can be given {EMAIL}", f"instances can be given {other}"]
+    harness.gce.conditions.denied.add("compute.instances.setServiceAccount")
+    (bad,) = [one for one in harness.gcp(registry_identity=other).check() if not one.is_ok]
+    assert "compute.instances.setServiceAccount" in bad.text
+
+
 def test_without_the_iam_api_the_check_says_what_it_does_not_know(harness: GcpHarness) -> None:
     harness.gce.fail("serviceAccounts.testIamPermissions", 403, "accessNotConfigured")
     findings = harness.gcp(service_account=EMAIL).check()

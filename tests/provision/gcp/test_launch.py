@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.provision.fleet.launches import USES_IDENTITY
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import (
     ARM_TYPE,
@@ -103,6 +104,23 @@ def test_only_ends_have_the_service_account(harness: GcpHarness, is_end: bool) -
     scope = "https://www.googleapis.com/auth/devstorage.read_write"
     expected = [{"email": email, "scopes": [scope]}] if is_end else None
     assert asked.get("serviceAccounts") == expected
+
+
+@pytest.mark.parametrize("is_end", [True, False])
+def test_instances_without_an_own_account_get_the_one_of_the_registry(
+    harness: GcpHarness, is_end: bool
+) -> None:
+    own, puller = (f"{name}@my-project.iam.gserviceaccount.com" for name in ("gateways", "puller"))
+    options = {"service_account": own, "registry_identity": puller}
+    asked = launched(harness, options=options, is_end=is_end, user_data=USES_IDENTITY)
+    scope = "devstorage.read_write" if is_end else "devstorage.read_only"
+    scopes = [f"https://www.googleapis.com/auth/{scope}"]
+    assert asked["serviceAccounts"] == [{"email": own if is_end else puller, "scopes": scopes}]
+    (script,) = [
+        one["value"] for one in asked["metadata"]["items"] if one["key"] == "startup-script"
+    ]
+    # Gateways cannot use the second one.
+    assert ("prohibit" in script) == (not is_end)
 
 
 @pytest.mark.parametrize("is_end", [True, False])

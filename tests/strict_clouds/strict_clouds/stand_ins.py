@@ -92,9 +92,16 @@ def docker(machine: Machine, arguments: list[str], program: str = "docker") -> N
         sys.exit("docker: Cannot connect to the Docker daemon")
     match arguments:
         case ["pull", "--quiet", name]:
-            if name != image:
+            login = machine.facts["login"]
+            is_in = not login or f"{login['user']} {login['host']}" in read_lines(machine, "logins")
+            if name != image or not is_in:
                 sys.exit(f"{program}: pull access denied for {name}")
             machine.note("pulled", name)
+        case ["login", "--username", user, "--password-stdin", host]:
+            if sys.stdin.read() != machine.facts["login"].get("password"):
+                sys.exit(f"{program}: unauthorized: authentication required")
+            machine.note("logins", f"{user} {host}")
+            print("Login Succeeded")
         case ["load", "--quiet", "--input", archive]:
             machine.note("loaded", json.dumps(processors_of(archive)))
             for name in loaded(machine):
@@ -143,6 +150,17 @@ def hostname(machine: Machine, arguments: list[str]) -> None:
     if arguments != ["-I"]:
         refuse("hostname", arguments)
     print(machine.facts["address"], "fd77::1 ")
+
+
+def ip(machine: Machine, arguments: list[str]) -> None:
+    match arguments:
+        case [
+            "rule", "add", "pref", "1", "uidrange", "10001-10001", "to", "169.254.169.254",
+            "ipproto", "tcp", "dport", "54-65534", "prohibit",
+        ]:  # fmt: skip
+            machine.note("metadata_hidden", "from 10001")
+        case _:
+            refuse("ip", arguments)
 
 
 def shutdown(machine: Machine, arguments: list[str]) -> None:
@@ -241,6 +259,12 @@ def python(machine: Machine, arguments: list[str]) -> None:
         case ["-m", "zipfile", "-e", archive, directory]:
             with zipfile.ZipFile(archive) as content:
                 content.extractall(directory)
+        case ["-", cloud, host]:
+            compile(sys.stdin.read(), "the login", "exec")
+            login = machine.facts["login"]
+            if (cloud, host) != (login.get("cloud"), login.get("host")):
+                sys.exit(f"no identity for {host}")
+            sys.stdout.write(login["password"])
         case [program, *_] if program == "-" or program.endswith("/receive.py"):
             environment = {"PATH": os.environ["PATH"], **machine.facts["environment"]}
             command = [machine.facts["python"], *arguments]
@@ -315,6 +339,7 @@ STAND_INS: Final[dict[str, Callable[[Machine, list[str]], None]]] = {
     "dnf": dnf,
     "docker": docker,
     "hostname": hostname,
+    "ip": ip,
     "podman": podman,
     "python3": python,
     "python3.11": python,

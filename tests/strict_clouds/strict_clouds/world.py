@@ -43,7 +43,7 @@ NETWORK: Final = Path(__file__).with_name("machine_site")
 _REAL_PROGRAMS: Final = (
     *("cat", "chmod", "cut", "env", "grep", "mktemp", "rm", "sha256sum", "sleep", "uname"),
 )
-_ALWAYS_THERE: Final = ("hostname", "setpriv", "shutdown", "systemctl")
+_ALWAYS_THERE: Final = ("hostname", "ip", "setpriv", "shutdown", "systemctl")
 
 #: Programs of a machine's image, and what its package manager offers.
 DEBIAN: Final = (("apt-get", "curl", "python3"), ("docker.io",))
@@ -60,6 +60,8 @@ class Program:
     Args:
         command: begins with an absolute path; the arguments of a call follow.
         image: the only image that `docker` and `podman` can pull; the command is its entry point.
+        login: `cloud`, `host`, `user` and `password` of the image's registry; empty if it allows
+            pulls without login.
         module: name of the Python module that the command stands for.
         environment: variables of the program. It has no others but PATH, HOME and the like.
     """
@@ -68,6 +70,7 @@ class Program:
     image: str
     module: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    login: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -226,6 +229,7 @@ class World:
                 "STRICT_CLOUDS_MACHINE": str(directory),
             },
             "image": program.image,
+            "login": dict(program.login),
             "module": program.module,
             "packages": packages,
             "metadata_url": metadata_url,

@@ -25,7 +25,7 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
-from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
+from skyplane_orchestration.provision.aws.launch import common_arguments, identity_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.account_check import outcomes, unknown_regions
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
@@ -123,7 +123,7 @@ class Checks:
             lambda: self._own_default_key(region),
             lambda: region_quotas(api, region, with_spot=with_spot),
             lambda: self._try_group(region),
-            lambda: self._try_launch(region),
+            *(partial(self._try_launch, region, one) for one in self._options.identities or ("",)),
         ]
 
     def _try_regions(self) -> Finding | None:
@@ -163,11 +163,11 @@ class Checks:
             TagSpecifications=self._tagged("security-group"),
         )
 
-    def _try_launch(self, region: str) -> Finding | None:
-        """As a source or sink, in each subnet; a warning if none of their zones has the type."""
+    def _try_launch(self, region: str, profile: str) -> Finding | None:
+        """With a profile, in each subnet; a warning if none of their zones has the type."""
         kind = self._some_type(region)
         subnets = self._networks.of(region).subnets
-        refusals = [self._refusal_in(region, kind, subnet) for subnet in subnets]
+        refusals = [self._refusal_in(region, kind, subnet, profile) for subnet in subnets]
         if not all(refusals):
             return None
         zones = (f"{one.zone} ({code})" for one, code in zip(subnets, refusals, strict=True))
@@ -180,7 +180,7 @@ class Checks:
             is_warning=True,
         )
 
-    def _refusal_in(self, region: str, kind: str, subnet: Subnet) -> str:
+    def _refusal_in(self, region: str, kind: str, subnet: Subnet, profile: str) -> str:
         """The code that says that a zone lacks the type; empty if it has it."""
         return self._dry_run(
             region,
@@ -188,7 +188,7 @@ class Checks:
             "run_instances",
             expected=NO_CAPACITY,
             **common_arguments(self._options, self._types, region, kind),
-            **end_arguments(self._options),
+            **identity_arguments(profile),
             SubnetId=subnet.subnet_id,
             TagSpecifications=self._tagged("instance", "volume", "network-interface"),
         )

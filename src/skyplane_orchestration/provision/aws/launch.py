@@ -130,7 +130,8 @@ class AwsLauncher:
         arguments: dict[str, Any] = {
             "ClientToken": token,
             **common_arguments(options, self._types, request.region, request.instance_type),
-            "UserData": request.user_data,
+            **identity_arguments(options.own_identity(request) or options.registry_identity),
+            "UserData": options.script_of(request),
             "NetworkInterfaces": [
                 {
                     "DeviceIndex": 0,
@@ -142,9 +143,7 @@ class AwsLauncher:
             ],
         }
         kinds = ["instance", "volume", "network-interface"]
-        if request.is_end:
-            arguments |= end_arguments(options)
-        elif options.spot_relays:
+        if options.spot_relays and not request.is_end:
             kinds.append("spot-instances-request")
             arguments["InstanceMarketOptions"] = {
                 "MarketType": "spot",
@@ -211,9 +210,8 @@ def common_arguments(
     }
 
 
-def end_arguments(options: AwsOptions) -> dict[str, Any]:
-    """What sources and sinks have besides: the identity that reads and writes stores."""
-    profile = options.instance_profile
+def identity_arguments(profile: str) -> dict[str, Any]:
+    """Of RunInstances, for a name or ARN of an instance profile, which may be empty."""
     if not profile:
         return {}
     return {"IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile}}

@@ -57,6 +57,7 @@ class AwsOptions(CloudOptions):
     """
 
     example_region = "aws:eu-west-3"
+    identity_setting = "instance_profile"
     disks_gib = (LEAST_DISK_GIB, 16384)
 
     images: Mapping[str, str] = field(default_factory=dict)

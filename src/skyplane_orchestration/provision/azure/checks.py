@@ -135,8 +135,8 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
         found[subscription].add(_JOIN_SUBNET)
     for subnet in options.subnets.values():
         found[subnet].add(_JOIN_SUBNET)
-    if options.managed_identity:
-        found[options.managed_identity].add(_ASSIGN_IDENTITY)
+    for identity in options.identities:
+        found[identity].add(_ASSIGN_IDENTITY)
     if options.disk_encryption_set:
         found[options.disk_encryption_set].add("Microsoft.Compute/diskEncryptionSets/read")
     for image in options.images.values():

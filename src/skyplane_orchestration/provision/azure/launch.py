@@ -257,7 +257,7 @@ class AzureLaunch:
 
     def _machine(self, name: str, zone: str) -> dict[str, Any]:
         request, options = self._request, self._options
-        script = request.user_data
+        script = options.script_of(request)
         if options.self_delete_role:
             url = self._api.url_of(self._path(name))
             scope = url.partition("/subscriptions/")[0] + "/"
@@ -292,8 +292,8 @@ class AzureLaunch:
         body = self._body(properties, instance=request.instance, launch=request.launch_id)
         if zone:
             body["zones"] = [zone]
-        if request.is_end and options.managed_identity:
-            assigned: dict[str, Any] = {options.managed_identity: {}}
+        if identity := options.own_identity(request) or options.registry_identity:
+            assigned: dict[str, Any] = {identity: {}}
             body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": assigned}
         elif options.self_delete_role:
             # Not besides the other one: SDKs of stores would take this one.

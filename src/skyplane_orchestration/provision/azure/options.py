@@ -100,6 +100,7 @@ class AzureOptions(CloudOptions):
     """
 
     example_region = "azure:westeurope"
+    identity_setting = "managed_identity"
     disks_gib = (LEAST_DISK_GIB, 4095)
 
     subscription_id: str
@@ -123,6 +124,7 @@ class AzureOptions(CloudOptions):
         self.check_by_region("subnets", *_id_form(_SUBNET))
         role = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{_EXAMPLE_GUID}"
         self.check_form("managed_identity", *_id_form(_IDENTITY))
+        self.check_form("registry_identity", *_id_form(_IDENTITY))
         self.check_form("self_delete_role", _ROLE_ID, role)
         self.check_form("disk_encryption_set", *_id_form(_ENCRYPTION))
         ALPHABET.check_user_tags(self.named("user_tags"), self.user_tags)

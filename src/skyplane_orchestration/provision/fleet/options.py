@@ -18,7 +18,9 @@ from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     HTTPS_PORT,
     MOST_PROCESSES,
+    LaunchRequest,
 )
+from skyplane_orchestration.provision.fleet.user_data import hiding_identity
 from skyplane_orchestration.provision.gateway_settings import (
     check_gateway_settings,
     check_processes_per_instance,
@@ -147,6 +149,8 @@ class CloudOptions:
         regions: tags of the regions that are searched for fleets; None for all of the account.
         public_address: instances get a public address. Without one, gateways and orchestrator use
             the private ones, and must reach each other by them.
+        registry_identity: identity of all instances without one of their own, written as that one;
+            it pulls the image, and gateways get none of its tokens.
         spot_relays: relays are spot instances.
         disk_gib: size of the root disk; at least that of the cloud's image of Debian.
 
@@ -155,6 +159,8 @@ class CloudOptions:
 
     #: A region tag, for messages; its cloud names the section of the options.
     example_region: ClassVar[str]
+    #: The setting that has the identity of sources and sinks.
+    identity_setting: ClassVar[str]
     #: Least and most `disk_gib`.
     disks_gib: ClassVar[tuple[int, int]]
 
@@ -162,6 +168,7 @@ class CloudOptions:
     endpoint_url: str = ""
     regions: tuple[str, ...] | None = None
     public_address: bool = True
+    registry_identity: str = ""
     spot_relays: bool = False
     disk_gib: int
 
@@ -177,6 +184,22 @@ class CloudOptions:
             raise ConfigurationInvalid(
                 f"{self.named('disk_gib')} must be from {least} to {most}, not {self.disk_gib}"
             )
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Those that instances may get."""
+        both = (getattr(self, self.identity_setting), self.registry_identity)
+        return tuple(dict.fromkeys(filter(None, both)))
+
+    def own_identity(self, request: LaunchRequest) -> str:
+        """The one by which an instance reads and writes stores; empty for none."""
+        return str(getattr(self, self.identity_setting)) if request.is_end else ""
+
+    def script_of(self, request: LaunchRequest) -> str:
+        """The boot script of an instance, which has its own identity or that of the registry."""
+        if self.own_identity(request) or not self.registry_identity:
+            return request.user_data
+        return hiding_identity(request.user_data)
 
     def named(self, setting: str) -> str:
         """A setting as messages name it: `regions of aws`."""

@@ -27,6 +27,7 @@ from skyplane_orchestration.provision.container import (
 )
 from skyplane_orchestration.provision.fleet.forwarding import forwarding_script
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
+from skyplane_orchestration.provision.fleet.registries import Registry
 from skyplane_orchestration.provision.fleet.software import (
     WHEELS,
     Software,
@@ -140,6 +141,7 @@ def user_data(
     hard_end_s: float,
     processes: int = 1,
     worker_port: int = ENROLMENT_PORT,
+    registry: Registry | None = None,
 ) -> str:
     """The boot script.
 
@@ -148,6 +150,7 @@ def user_data(
         hard_end_s: the instance powers off this long after its boot, whatever happens.
         processes: gateways of the instance.
         worker_port: the fleet's `control_port`.
+        registry: where it logs in by its identity, before it pulls the image.
 
     Raises ConfigurationInvalid for a script beyond 16 KiB, or a hard end that is not positive.
     """
@@ -171,8 +174,8 @@ def user_data(
         parts += [software_script(settings), _filled(_START, values)]
     else:
         load = (_PYTHON, _received(settings), _LOAD)
-        parts += [_ENGINE, *(load if settings.address else (_filled(_PULL, values),))]
-        parts += [_filled(_RUN, values)]
+        pull = (*_login(registry), _filled(_PULL, values))
+        parts += [_ENGINE, *(load if settings.address else pull), _filled(_RUN, values)]
     script = "".join(parts)
     size = len(script.encode())
     if size > MOST_USER_DATA_BYTES:
@@ -204,6 +207,18 @@ def _received(settings: BootSettings) -> str:
     return _filled(_RECEIVE, values)
 
 
+def _login(registry: Registry | None) -> tuple[str, ...]:
+    if registry is None:
+        return ()
+    values = {
+        "CLOUD": registry.cloud,
+        "HOST": registry.host,
+        "USER": registry.user,
+        "PROGRAM": files(__package__).joinpath("registry_login.py").read_text(encoding="utf-8"),
+    }
+    return _PYTHON, _filled(_LOGIN, values)
+
+
 def _filled(template: str, values: Mapping[str, str]) -> str:
     """In one pass, since a value may look like a name."""
     return re.sub("@([A-Z0-9]+)@", lambda found: values[found[1]], template)
@@ -217,6 +232,19 @@ def with_last_act(script: str, act: str) -> str:
     """
     return script.replace(_NO_LAST_ACT, f"last_act() {{{act}}}\n", 1)
 
+
+def hiding_identity(script: str) -> str:
+    """The boot script, which also lets gateways get no token of the machine's identity."""
+    return script.replace(_NOT_HIDDEN, _HIDDEN, 1)
+
+
+_NOT_HIDDEN: Final = "# Gateways may use the identity of this machine, if it has one.\n"
+#: Of the metadata service, the gateways' user has name resolution left, which is there on Google
+#: Cloud. Containers share the network of the machine, and cannot change users or rules.
+_HIDDEN: Final = f"""# The identity of this machine is for the registry alone.
+ip rule add pref 1 uidrange {CONTAINER_USER}-{CONTAINER_USER} to 169.254.169.254 \\
+    ipproto tcp dport 54-65534 prohibit
+"""
 
 #: The line that `with_last_act` replaces.
 _NO_LAST_ACT: Final = "last_act() { :; }\n"
@@ -285,6 +313,7 @@ await_gateways() {
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+# Gateways may use the identity of this machine, if it has one.
 """
 
 _ENGINE: Final = r"""
@@ -315,6 +344,19 @@ if [ "$engine" = docker ]; then retry systemctl start docker; fi
 _PULL: Final = r"""
 image=@IMAGE@
 retry "$engine" pull --quiet "$image"
+"""
+
+#: Debian's engines write the password to a file of root's, which ends with the machine.
+_LOGIN: Final = r"""
+# The password is in no argument of a process, and not on the console.
+log_in() {
+    password=$("$python" - @CLOUD@ @HOST@ <<'PYTHON'
+@PROGRAM@PYTHON
+    ) && printf '%s' "$password" |
+        "$engine" login --username @USER@ --password-stdin @HOST@ >/dev/null
+}
+retry log_in
+password=
 """
 
 _PYTHON: Final = r"""

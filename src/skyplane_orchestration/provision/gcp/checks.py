@@ -54,7 +54,7 @@ def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
     missing: list[str] = []
     failed: list[Finding] = []
     wanted = needed(
-        with_address=options.public_address, with_service_account=bool(options.service_account)
+        with_address=options.public_address, with_service_account=bool(options.identities)
     )
     asked_of = {options.project: wanted}
     if options.firewall_project != options.project:  # Another one may have the network.
@@ -74,7 +74,7 @@ def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
         credentials,
         *failed,
         *_permissions(sorted(missing), is_known=not failed),
-        *_act_as(api),
+        *(_act_as(api, account) for account in options.identities),
         _regions(api),
         *_zones(options, types),
     )
@@ -98,19 +98,16 @@ def _permissions(missing: list[str], *, is_known: bool) -> list[Finding]:
     return [Finding(_PERMISSIONS, True, "the projects grant all that fleets need")]
 
 
-def _act_as(api: GcpApi) -> list[Finding]:
-    """Of the service account of sources and sinks. Its API may be off, and fleets do without it."""
-    account = api.options.service_account
-    if not account:
-        return []
+def _act_as(api: GcpApi, account: str) -> Finding:
+    """Of a service account of instances. Its API may be off, and fleets do without it."""
     try:
         granted = api.held_permissions({ACT_AS}, account=account)
     except SkyplaneError as error:
         text = f"not known: {ACT_AS} on {account}; {error}"
-        return [Finding(_ACCOUNT, True, text, is_warning=True)]
+        return Finding(_ACCOUNT, True, text, is_warning=True)
     if ACT_AS in granted:
-        return [Finding(_ACCOUNT, True, f"instances can be given {account}")]
-    return [Finding(_ACCOUNT, False, f"{ACT_AS} on {account} is missing")]
+        return Finding(_ACCOUNT, True, f"instances can be given {account}")
+    return Finding(_ACCOUNT, False, f"{ACT_AS} on {account} is missing")
 
 
 def _regions(api: GcpApi) -> Finding:

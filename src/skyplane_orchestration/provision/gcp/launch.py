@@ -24,6 +24,7 @@ from skyplane_orchestration.provision.gcp.describe import as_instance, our_insta
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NO_CAPACITY, translate
 from skyplane_orchestration.provision.gcp.options import (
     ALPHABET,
+    REGISTRY_SCOPE,
     filter_of,
     instance_name,
     network_tag,
@@ -130,17 +131,17 @@ class GcpLauncher:
             "network_interfaces": [self._interface(request)],
             "metadata": {
                 "items": [
-                    {"key": "startup-script", "value": request.user_data},
+                    {"key": "startup-script", "value": options.script_of(request)},
                     # Keys of the project's users open no gateway.
                     {"key": "block-project-ssh-keys", "value": "TRUE"},
                 ]
             },
             "scheduling": self._scheduling(request),
         }
-        if request.is_end and options.service_account:
-            body["service_accounts"] = [
-                {"email": options.service_account, "scopes": list(options.scopes)}
-            ]
+        own = options.own_identity(request)
+        if account := own or options.registry_identity:
+            scopes = list(options.scopes) if own else [REGISTRY_SCOPE]
+            body["service_accounts"] = [{"email": account, "scopes": scopes}]
         return body
 
     def _disk(self, request: LaunchRequest, labels: dict[str, str], zone: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ LEAST_DISK_GIB: Final = 10
 
 #: Objects and listings of Cloud Storage; nothing else of the service account's permissions.
 STORAGE_SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
+#: What pulls from Artifact Registry need (https://cloud.google.com/artifact-registry/docs/integrate-compute).
+REGISTRY_SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_only"
 
 _PROJECT: Final = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]\Z")
 _NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -90,6 +92,7 @@ class GcpOptions(CloudOptions):
     """
 
     example_region = "gcp:europe-west1"
+    identity_setting = "service_account"
     disks_gib = (LEAST_DISK_GIB, 65536)
 
     project: str
@@ -119,6 +122,7 @@ class GcpOptions(CloudOptions):
             check_form(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
         account = "gateways@my-project-123.iam.gserviceaccount.com"
         self.check_form("service_account", _EMAIL, account)
+        self.check_form("registry_identity", _EMAIL, account)
         for scope in self.scopes:
             check_form(self.named("scopes"), scope, _SCOPE, STORAGE_SCOPE)
         key = "projects/P/locations/L/keyRings/R/cryptoKeys/K"

@@ -62,6 +62,7 @@ await_gateways() {
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+# Gateways may use the identity of this machine, if it has one.
 
 install_packages() {
     if command -v dnf >/dev/null; then

@@ -62,6 +62,7 @@ await_gateways() {
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+# Gateways may use the identity of this machine, if it has one.
 
 find_python() {
     for python in python3 python3.13 python3.12 python3.11; do
