@@ -104,7 +104,7 @@ def test_machines_without_an_own_identity_get_the_one_of_the_registry(
     puller = IDENTITY.replace("gateways", "puller")
     cloud = harness.azure(managed_identity=IDENTITY, registry_identity=puller)
     body = launched_body(harness, cloud, is_end=is_end, user_data=USES_IDENTITY)
-    expected = {IDENTITY if is_end else puller: {}}
+    expected: Mapping[str, Any] = {IDENTITY if is_end else puller: {}}
     assert body["identity"] == {"type": "UserAssigned", "userAssignedIdentities": expected}
     (script,) = harness.arm.machines.user_data.values()
     # Gateways cannot use the second one.
