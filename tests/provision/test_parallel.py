@@ -15,7 +15,7 @@ from skyplane_orchestration.provision.parallel import in_parallel
 
 
 def test_results_are_in_order_and_the_first_error_comes_after_all_have_ended() -> None:
-    assert in_parallel([partial(pow, 2, number) for number in range(20)])[19] == 2**19
+    assert in_parallel(range(20), partial(pow, 2))[19] == 2**19
     ended: list[int] = []
 
     def fail(number: int) -> None:
@@ -23,7 +23,7 @@ def test_results_are_in_order_and_the_first_error_comes_after_all_have_ended() -
         raise ValueError(number)
 
     with pytest.raises(ValueError, match="0"):
-        in_parallel([partial(fail, number) for number in range(3)])
+        in_parallel(range(3), fail)
     assert sorted(ended) == [0, 1, 2]
 
 
@@ -68,7 +68,7 @@ def test_an_interruption_begins_no_further_call(monkeypatch: pytest.MonkeyPatch)
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            in_parallel([partial(call, number) for number in range(40)])
+            in_parallel(range(40), call)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert len(begun) <= 16

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -19,16 +19,17 @@ log = logging.getLogger(__name__)
 _PARALLEL_CALLS: Final = 16
 
 
-def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of all calls, in order. Raises the first error after all have ended.
+def in_parallel(items: Iterable[A], work: Callable[[A], T]) -> list[T]:
+    """The results of `work` for all items, in order. Raises its first error after all have ended.
 
     An interruption waits for the calls that run, and begins no other one.
     """
-    if len(calls) <= 1:
-        return [call() for call in calls]
+    rows = tuple(items)
+    if len(rows) <= 1:
+        return [work(one) for one in rows]
     threads = ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="provision")
     try:
-        futures = [threads.submit(call) for call in calls]
+        futures = [threads.submit(work, one) for one in rows]
         errors = [error for future in futures if (error := future.exception()) is not None]
     finally:
         threads.shutdown(cancel_futures=True)
@@ -66,7 +67,7 @@ def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
             silent[region] = error
             return ()
 
-    found = in_parallel([partial(attempt, region) for region in dict.fromkeys(regions)])
+    found = in_parallel(dict.fromkeys(regions), attempt)
     for error in silent.values():
         error.regions = tuple(sorted(silent))
         raise error

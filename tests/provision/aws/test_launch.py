@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from functools import partial
 from typing import Any
 
 import pytest
@@ -341,9 +340,7 @@ def test_a_group_that_launches_do_not_know_yet_is_waited_for(harness: AwsHarness
 def test_launches_at_the_same_time_ask_for_the_same_things_once(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     before = len(harness.ec2.calls)
-    in_parallel(
-        [partial(cloud.launch, a_request(instance=f"{REGION}/{index}")) for index in range(4)]
-    )
+    in_parallel([a_request(instance=f"{REGION}/{index}") for index in range(4)], cloud.launch)
     assert sorted(harness.ec2.actions()[before:]) == [
         "DescribeImages",
         "DescribeInstanceTypes",

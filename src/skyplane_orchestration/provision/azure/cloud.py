@@ -102,10 +102,8 @@ class AzureCloud(Machines):
         chosen = f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{value}'"
         groups = list(self._api.listed(what, f"resourceGroups?$filter={quote(chosen)}"))
         look = partial(describe.our_instances, self._api, self._powers, regions=regions)
-        instances = in_parallel([partial(look, group["name"]) for group in groups])
-        rest = in_parallel(
-            [partial(describe.leftovers, self._api, group, regions) for group in groups]
-        )
+        instances = in_parallel([group["name"] for group in groups], look)
+        rest = in_parallel(groups, lambda one: describe.leftovers(self._api, one, regions))
         return tuple(chain.from_iterable(instances)), tuple(chain.from_iterable(rest))
 
     def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
@@ -140,13 +138,13 @@ class AzureCloud(Machines):
 
         Azure deletes disk, interface and address with each machine.
         """
-        in_parallel([partial(self._terminate, instance) for instance in instances])
+        in_parallel(instances, self._terminate)
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         by_fleet = defaultdict(list)
         for resource in resources:
             by_fleet[resource.tags.fleet_key].append(resource)
-        left = in_parallel([partial(describe.delete, self._api, its) for its in by_fleet.values()])
+        left = in_parallel(by_fleet.values(), partial(describe.delete, self._api))
         return tuple(chain.from_iterable(left))
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:

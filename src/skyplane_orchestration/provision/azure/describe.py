@@ -211,7 +211,7 @@ def delete(api: AzureApi, resources: Sequence[FleetResource]) -> tuple[FleetReso
         remaining: list[FleetResource] = []
         for kind in _KINDS:
             of_kind = [one for one in resources if one.kind == kind]
-            done = in_parallel([partial(_is_deleted, api, name, one) for one in of_kind])
+            done = in_parallel(of_kind, partial(_is_deleted, api, name))
             remaining += [one for one, is_gone in zip(of_kind, done, strict=True) if not is_gone]
         return tuple(remaining)
     path = f"resourceGroups/{name}?forceDeletionTypes={_FORCED}"

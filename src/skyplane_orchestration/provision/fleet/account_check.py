@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
@@ -93,7 +92,7 @@ def outcomes(cloud: str, where: str, attempts: Sequence[Callable[[], object]]) -
             return Finding(f"{cloud} {where}".rstrip(), False, str(error))
         return found if isinstance(found, Finding) else None
 
-    found = in_parallel([partial(outcome, attempt) for attempt in attempts])
+    found = in_parallel(attempts, outcome)
     return [one for one in dict.fromkeys(found) if one is not None]
 
 
@@ -106,7 +105,7 @@ def _quotas(
     except SkyplaneError as error:
         if len(regions) == 1:
             return (Finding(f"{regions[0]} quotas", False, str(error)),), ()
-        each = in_parallel([partial(_quotas, cloud, (region,)) for region in regions])
+        each = in_parallel(regions, lambda region: _quotas(cloud, (region,)))
         findings = tuple(finding for rows, _ in each for finding in rows)
         # A quota of all regions is told with each of them.
         return tuple(dict.fromkeys(findings)), tuple(

@@ -153,13 +153,8 @@ class BringUp:
 
     def _require_own_secret(self, found: Iterable[Instance]) -> None:
         """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
-        in_parallel(
-            [
-                partial(self._all_answer, instance, self._nodes_of(instance))
-                for instance in found
-                if instance.key_id and instance.address
-            ]
-        )
+        enrolled = [one for one in found if one.key_id and one.address]
+        in_parallel(enrolled, lambda one: self._all_answer(one, self._nodes_of(one)))
 
     def _undo(self, cause: BaseException) -> None:
         """End what `run` has launched. Raises TeardownIncomplete, which also tells the cause."""
@@ -214,14 +209,12 @@ class BringUp:
         given = self.context.options.processes_per_instance
         if given is not None:
             return given
-        types = {region: self.spec.plan.instances[region].type for region in self.instances}
-        vcpus = in_parallel(
-            [
-                partial(self.context.clouds.of(region).vcpus, region, kind)
-                for region, kind in types.items()
-            ]
-        )
-        return processes_per_instance(None, 1, min(vcpus))
+
+        def vcpus(region: str) -> int:
+            kind = self.spec.plan.instances[region].type
+            return self.context.clouds.of(region).vcpus(region, kind)
+
+        return processes_per_instance(None, 1, min(in_parallel(self.instances, vcpus)))
 
     # -- gateways
 
@@ -318,7 +311,7 @@ class BringUp:
 
     def _newly_ready(self, waiting: Sequence[Instance]) -> dict[str, Instance]:
         placed = [instance for instance in waiting if instance.address]
-        keys = in_parallel([partial(self._make_ready, instance) for instance in placed])
+        keys = in_parallel(placed, self._make_ready)
         return {
             instance.instance: replace(instance, key_id=key_id)
             for instance, key_id in zip(placed, keys, strict=True)

@@ -6,7 +6,6 @@ import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
@@ -144,7 +143,7 @@ class FleetInstances:
                 len(missing),
             )
         try:
-            launched = in_parallel([partial(self._launch, name, tags) for name in missing])
+            launched = in_parallel(missing, lambda name: self._launch(name, tags))
         except LaunchRefused as error:
             got = {*current, *self._fresh}
             error.launched = sum(self.region_of[name] == error.region for name in got)

@@ -105,7 +105,7 @@ class Clouds:
 
     def regions(self) -> tuple[str, ...]:
         """All regions of all clouds."""
-        found = in_parallel([partial(self.regions_of, cloud) for cloud in self.all()])
+        found = in_parallel(self.all(), self.regions_of)
         return tuple(region for regions in found for region in regions)
 
     def unusable(self, regions: Iterable[str]) -> tuple[str, ...]:
@@ -132,16 +132,11 @@ class Clouds:
 
     def admit(self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]) -> None:
         """Add rules for workers to the firewalls of regions."""
-        in_parallel([partial(self.of(one).admit, tags, one, ingress) for one in regions])
+        in_parallel(regions, lambda one: self.of(one).admit(tags, one, ingress))
 
     def set_ingress(self, tags: FleetTags, rules: Mapping[str, Sequence[Ingress]]) -> None:
         """Set the firewall of each region to its rules, and those of `admit`."""
-        in_parallel(
-            [
-                partial(self.of(region).set_ingress, tags, region, ingress)
-                for region, ingress in rules.items()
-            ]
-        )
+        in_parallel(rules, lambda one: self.of(one).set_ingress(tags, one, rules[one]))
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         self._each(instances, _region_of, lambda cloud, its: cloud.terminate(its))
@@ -167,7 +162,7 @@ class Clouds:
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
-        found = in_parallel([partial(check_cloud, cloud, deployment) for cloud in self.all()])
+        found = in_parallel(self.all(), lambda cloud: check_cloud(cloud, deployment))
         return tuple(finding for findings in found for finding in findings)
 
     def _each(
@@ -181,15 +176,17 @@ class Clouds:
         CloudUnavailable names the regions that do not answer.
         """
 
-        def attempt(name: str, its: Sequence[T]) -> Sequence[R]:
+        groups = self._by_cloud(items, region_of)
+
+        def attempt(name: str) -> Sequence[R]:
+            its = groups[name]
             try:
                 return call(self._by_name[name], its) or ()
             except CloudUnavailable as error:
                 error.regions = error.regions or tuple(dict.fromkeys(map(region_of, its)))
                 raise
 
-        groups = self._by_cloud(items, region_of)
-        found = in_parallel([partial(attempt, name, its) for name, its in groups.items()])
+        found = in_parallel(groups, attempt)
         return tuple(result for results in found for result in results)
 
     def _by_cloud(

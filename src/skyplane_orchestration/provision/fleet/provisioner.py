@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.dialing import Dial
@@ -94,7 +93,7 @@ class InstanceProvisioner(Provisioner):
         try:
             # One cloud without an answer must not keep the instances of the others alive.
             stopped = in_parallel(
-                [partial(end_fleet_in, cloud, fleet_key, self._context) for cloud in clouds]
+                clouds, lambda cloud: end_fleet_in(cloud, fleet_key, self._context)
             )
             return tuple(sorted(node for nodes in stopped for node in nodes))
         except TeardownIncomplete:
@@ -109,9 +108,7 @@ class InstanceProvisioner(Provisioner):
         """The consoles of ended instances: gateways that run answer the control API."""
         clouds = self._context.clouds
         ended = [one for one in self._describe_everywhere(fleet_key) if not one.is_alive]
-        tails = in_parallel(
-            [partial(clouds.of(one.region).console_tail, one, max_bytes) for one in ended]
-        )
+        tails = in_parallel(ended, lambda one: clouds.of(one.region).console_tail(one, max_bytes))
         return {one.instance: tail for one, tail in zip(ended, tails, strict=True) if tail}
 
     def check_host(self, fleet: Fleet) -> None:

@@ -94,7 +94,7 @@ def _in_each_cloud(
 
     Raises the first error after all clouds have had their turn.
     """
-    found = in_parallel([partial(end, its) for its in context.clouds.apart(regions)])
+    found = in_parallel(context.clouds.apart(regions), end)
     return tuple(sorted(node for nodes in found for node in nodes))
 
 
@@ -183,7 +183,7 @@ def sweep_clouds(
     orphans: list[SweptFleet] = []
     clouds = context.clouds
     for instances, resources, unreached in in_parallel(
-        [partial(_list, clouds, one, deployment) for one in clouds.all()]
+        clouds.all(), lambda cloud: _list(clouds, cloud, deployment)
     ):
         orphans += unreached
         for instance in instances:
@@ -215,7 +215,7 @@ def sweep_clouds(
             gateways, reason, failure = (), "it is abandoned", str(error)
         return SweptFleet(key, reason, gateways, failure)
 
-    swept = in_parallel([partial(sweep, key, found) for key, found in left.items()])
+    swept = in_parallel(left.items(), lambda row: sweep(*row))
     orphans += [orphan for orphan in swept if orphan is not None]
     kept = tuple(key for key, orphan in zip(left, swept, strict=True) if orphan is None)
     return SweepReport(orphans=tuple(orphans), kept=kept, dry_run=dry_run)

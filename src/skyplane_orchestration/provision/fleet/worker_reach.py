@@ -47,7 +47,7 @@ def worker_findings(
     asks = [partial(_way_out, f"{name} worker", hosts, port) for name, hosts in public.items()]
     if options.control_cidrs is None:
         asks.append(partial(_address, options.egress_address_urls, learn))
-    return tuple(finding for found in in_parallel(asks) for finding in found)
+    return tuple(finding for found in in_parallel(asks, lambda ask: ask()) for finding in found)
 
 
 def _address(urls: Sequence[str], learn: Learn) -> tuple[Finding, ...]:

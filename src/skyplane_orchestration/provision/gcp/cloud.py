@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -153,7 +152,7 @@ class GcpCloud(Machines):
         self._firewalls.set_ingress(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        in_parallel([partial(self._terminate, instance) for instance in instances])
+        in_parallel(instances, self._terminate)
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         firewalls = [one for one in resources if one.kind == FIREWALL]
@@ -165,7 +164,7 @@ class GcpCloud(Machines):
             for key in {one.tags.fleet_key for one in firewalls}
             for instance in self.describe(key, regions)
         }
-        are_deleted = in_parallel([partial(self._is_deleted, one, used) for one in resources])
+        are_deleted = in_parallel(resources, lambda one: self._is_deleted(one, used))
         return tuple(
             one for one, is_deleted in zip(resources, are_deleted, strict=True) if not is_deleted
         )

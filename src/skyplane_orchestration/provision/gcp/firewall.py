@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from ipaddress import IPv4Network
 from typing import Any, Final
 
@@ -89,7 +88,7 @@ class FirewallRules:
         kept = {rule["name"] for rule in wanted}
         workers = f"{network_tag(fleet.fleet_key, region)}-{_WORKER}"
         old = [name for name in found if name not in kept and not name.startswith(workers)]
-        in_parallel([partial(self._delete, name) for name in old])
+        in_parallel(old, self._delete)
 
     def found(
         self, regions: Collection[str], is_wanted: Callable[[FleetTags], bool], fleet_key: str = ""
@@ -115,8 +114,8 @@ class FirewallRules:
         found = self._rules_of(firewall.tags.fleet_key, firewall.region)
         # The rule that denies goes last.
         opening = [name for name, rule in found.items() if rule.allowed]
-        in_parallel([partial(self._delete, name) for name in opening])
-        in_parallel([partial(self._delete, name) for name in found if name not in opening])
+        in_parallel(opening, self._delete)
+        in_parallel([name for name in found if name not in opening], self._delete)
 
     def _closed(self, fleet: FleetTags, region: str) -> dict[str, Any]:
         """The rule that denies."""
@@ -151,13 +150,12 @@ class FirewallRules:
 
     def _ensure_all(self, wanted: Iterable[dict[str, Any]], found: Mapping[str, Any]) -> None:
         """Make the rules that are not as wanted; `found` has those that were seen, by name."""
-        in_parallel(
-            [
-                partial(self._ensure, rule)
-                for rule in wanted
-                if rule["name"] not in found or not _is_same(found[rule["name"]], rule)
-            ]
-        )
+        lacking = [
+            rule
+            for rule in wanted
+            if rule["name"] not in found or not _is_same(found[rule["name"]], rule)
+        ]
+        in_parallel(lacking, self._ensure)
 
     def _ensure(self, rule: dict[str, Any]) -> None:
         """Make a rule, or set the one of its name to what it says."""

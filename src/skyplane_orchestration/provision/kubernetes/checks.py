@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from skyplane_orchestration.errors import SkyplaneError
@@ -35,7 +34,7 @@ def findings(api: ClusterApi, options: KubernetesOptions, deployment: str) -> tu
     if not credentials.is_ok:
         return (credentials,)
     found = in_parallel(
-        [partial(_of_region, api, options, region, deployment) for region in options.regions]
+        options.regions, lambda region: _of_region(api, options, region, deployment)
     )
     rest = dict.fromkeys(one for group in found for one in group)
     return (credentials, *rest)

@@ -6,7 +6,6 @@ import math
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count, islice
 from typing import Any, Final
 
@@ -112,7 +111,7 @@ class KubernetesCloud(Machines):
         return tuple(instances), (*left, *_ended_jobs(instances))
 
     def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
-        in_parallel([partial(self._create_policy, tags, region) for region in regions])
+        in_parallel(regions, lambda region: self._create_policy(tags, region))
 
     def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Nothing: workers come through the API server, and no policy keeps that from a Pod."""
@@ -183,10 +182,10 @@ class KubernetesCloud(Machines):
                 ) from refusal
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        in_parallel([partial(self._end, instance) for instance in instances])
+        in_parallel(instances, self._end)
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
-        left = in_parallel([partial(self._is_left, one) for one in resources])
+        left = in_parallel(resources, self._is_left)
         return tuple(one for one, is_left in zip(resources, left, strict=True) if is_left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:

@@ -7,7 +7,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -125,7 +124,7 @@ class SshMachines(Machines):
         shares = {
             host: sum(host in group for group in self._options.hosts.values()) for host in hosts
         }
-        facts = in_parallel([partial(self._facts, host) for host in hosts])
+        facts = in_parallel(hosts, self._facts)
         return max(
             1,
             min(
@@ -189,12 +188,10 @@ class SshMachines(Machines):
             )
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        paths = self._paths(instances)
-        calls = [
-            partial(self._ask, host, "terminate", paths=its, grace_s=self._options.term_grace_s)
-            for host, its in paths.items()
-        ]
-        in_parallel(calls)
+        paths, grace_s = self._paths(instances), self._options.term_grace_s
+        in_parallel(
+            paths, lambda host: self._ask(host, "terminate", paths=paths[host], grace_s=grace_s)
+        )
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         left: set[str] = set()
@@ -214,7 +211,7 @@ class SshMachines(Machines):
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """One finding for each good host, and one for each thing that a host lacks."""
-        found = in_parallel([partial(self._findings, host) for host in self._options.all_hosts()])
+        found = in_parallel(self._options.all_hosts(), self._findings)
         return tuple(one for group in found for one in group)
 
     def _findings(self, host: SshHost) -> list[Finding]:
@@ -260,7 +257,7 @@ class SshMachines(Machines):
             except (GatewayUnreachable, NotAuthorised) as error:
                 failures[host] = error
 
-        in_parallel([partial(look, host) for host in self._options.all_hosts()])
+        in_parallel(self._options.all_hosts(), look)
         return (
             SshMachines(self._options, self._sessions, self._clock, frozenset(failures)),
             tuple(failures.values()),
@@ -268,7 +265,7 @@ class SshMachines(Machines):
 
     def require(self, hosts: Sequence[SshHost]) -> None:
         """Raise the error of the first host that cannot be used."""
-        in_parallel([partial(self._facts, host) for host in hosts])
+        in_parallel(hosts, self._facts)
 
     # -- requests
 
@@ -289,7 +286,7 @@ class SshMachines(Machines):
             behind_s = self._clock.wall() - facts["now_unix_s"]
             return [self._instance(host, one, behind_s) for one in facts["instances"]]
 
-        found = in_parallel([partial(of_host, host) for host in hosts])
+        found = in_parallel(hosts, of_host)
         for host, error in silent:
             unavailable = CloudUnavailable(str(error))
             unavailable.regions = self._regions_of(host)
