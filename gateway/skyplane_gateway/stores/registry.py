@@ -48,6 +48,7 @@ def ambient_credentials(
     bucket: str = "",
     endpoint_url: str = "",
     scopes: str = "",
+    is_unassumed: bool = False,
 ) -> Credentials | None:
     """The credentials of the calling process, frozen, to be sent to gateways.
 
@@ -58,6 +59,8 @@ def ambient_credentials(
         bucket: as in `StoreSpec`; the credentials of Azure belong to an account.
         endpoint_url: tokens of Google and Azure are for their own endpoints only.
         scopes: of tokens of Google, separated by commas; by default that of stores.
+        is_unassumed: a role of AWS that a web identity may assume stays so, where it can; the
+            result is then for `limited_credentials`.
 
     Raises:
         ConfigurationInvalid: there is no such profile, or this kind has none.
@@ -65,8 +68,13 @@ def ambient_credentials(
     """
     if kind not in _EXTRAS:
         return None
-    at = {"azure": (bucket, endpoint_url), "gcs": (endpoint_url, scopes)}.get(kind, ())
-    found: Credentials | None = _module(kind, "credentials").ambient_credentials(profile, *at)
+    at: dict[str, Any] = {
+        "azure": {"bucket": bucket, "endpoint_url": endpoint_url},
+        "gcs": {"endpoint_url": endpoint_url, "scopes": scopes},
+        "s3": {"is_unassumed": is_unassumed},
+    }
+    module = _module(kind, "credentials")
+    found: Credentials | None = module.ambient_credentials(profile, **at[kind])
     return found
 
 

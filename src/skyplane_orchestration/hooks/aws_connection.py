@@ -93,7 +93,11 @@ def aws_credentials(
         return Credentials(values) if is_unassumed else sendable_credentials("s3", values)
     if values:
         return Credentials(values)
-    return ambient_credentials("s3", extra.get("profile_name") or None)
+    return ambient_credentials(
+        "s3",
+        extra.get("profile_name") or None,
+        is_unassumed=UNASSUMED_OPTION in location.options and not is_own_session,
+    )
 
 
 def aws_place(connection: ConnectionLike, connection_id: str, location: Location) -> Location:

@@ -24,8 +24,8 @@ _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
 #: Option of a location: OAuth scopes of the tokens of Google, separated by commas, or of Azure. By
 #: default they are those of stores.
 SCOPES_OPTION: Final = "scopes"
-#: Option of a location: a role of its reference need not be assumed, and stands in the credentials
-#: as in `sendable_credentials`. Its first session can then be limited.
+#: Option of a location: a role of its credentials need not be assumed, and stands in them as
+#: `sendable_credentials` takes it. Its first session can then be limited.
 UNASSUMED_OPTION: Final = "unassumed"
 #: Cloud -> URL that stands for its API: credentials of a store are those of its cloud.
 API_URLS: Final = {"aws": "s3://any/", "azure": "az://any/any/", "gcp": "gs://any/"}
@@ -119,6 +119,7 @@ class CredentialSources:
                 bucket=location.bucket,
                 endpoint_url=location.endpoint_url,
                 scopes=location.options.get(SCOPES_OPTION, ""),
+                is_unassumed=UNASSUMED_OPTION in location.options,
             )
         scheme, colon, rest = reference.partition(":")
         resolver = self._resolvers.get(scheme)

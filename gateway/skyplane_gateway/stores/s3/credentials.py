@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
 _DEFAULT_REGION: Final = "us-east-1"
+#: botocore's name for such credentials, and the variables that name their role.
+_WEB_IDENTITY: Final = "assume-role-with-web-identity"
+_NAMED_ROLE: Final = {
+    "AWS_ROLE_ARN": "role_arn",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "web_identity_token_file",
+}
 
 
 class _Session(Protocol):
@@ -31,10 +38,16 @@ class _Session(Protocol):
     def get_credentials(self) -> Any: ...
 
 
-def ambient_credentials(profile: str | None = None) -> Credentials | None:
+def ambient_credentials(
+    profile: str | None = None, *, is_unassumed: bool = False
+) -> Credentials | None:
     """The credentials of botocore's default chain, or of one profile, frozen; None for none.
 
     Temporary credentials carry `expires_at`.
+
+    Args:
+        is_unassumed: the role of a web identity that the environment names, as EKS does for Pods,
+            is not assumed; the result is then one of `sendable_credentials`.
 
     Raises:
         ConfigurationInvalid: no such profile.
@@ -42,7 +55,19 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
     """
     what = f"reading the credentials of {profile or 'this process'}"
     with mapped(what), answered_credentials():
-        return frozen_credentials(new_session(profile).get_credentials())
+        found = new_session(profile).get_credentials()
+        if is_unassumed and not profile and (role := _named_role(found)):
+            return role
+        return frozen_credentials(found)
+
+
+def _named_role(found: Any) -> Credentials | None:
+    """The role of the environment, if botocore's chain has ended there."""
+    if getattr(found, "method", "") != _WEB_IDENTITY or not all(map(os.environ.get, _NAMED_ROLE)):
+        return None
+    name = os.environ.get("AWS_ROLE_SESSION_NAME") or "skyplane"
+    values = {field: os.environ[one] for one, field in _NAMED_ROLE.items()}
+    return Credentials({**values, "role_arguments": json.dumps({"RoleSessionName": name})})
 
 
 def frozen_credentials(found: Any) -> Credentials | None:

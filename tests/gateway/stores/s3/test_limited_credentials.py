@@ -25,7 +25,13 @@ from skyplane_gateway.common.errors import (
     PermissionDenied,
 )
 from skyplane_gateway.common.objects import Credentials, ObjectAttributes, Precondition
-from skyplane_gateway.stores import ObjectStore, Reach, StoreSpec, limited_credentials
+from skyplane_gateway.stores import (
+    ObjectStore,
+    Reach,
+    StoreSpec,
+    ambient_credentials,
+    limited_credentials,
+)
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3.limited_credentials import escaped, session_policy
@@ -180,6 +186,32 @@ def test_a_role_that_is_not_assumed_yet_needs_no_trust_in_itself(
         store = open_without_retries(reach.store, limited)
         assert is_allowed(partial(store.head, f"{OWN}a"))
         assert not is_allowed(partial(store.head, f"{OTHER}a"))
+
+
+def test_a_pod_of_eks_needs_no_trust_in_its_own_role(
+    ec2: StrictEc2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = role_by_token(ec2, tmp_path / "token")
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.setenv("AWS_ROLE_ARN", named["role_arn"])
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", named["web_identity_token_file"])
+    whole = ambient_credentials("s3")
+    assert whole is not None
+    with pytest.raises(CredentialsTooWide, match="trust policy of the role"):
+        limited_credentials(whole, [Reach(spec_of(ec2), (OWN,))])
+    found = ambient_credentials("s3", is_unassumed=True)
+    assert found is not None
+    limited = limited_credentials(found, [Reach(spec_of(ec2), (OWN,))])
+    store = open_without_retries(spec_of(ec2), limited)
+    assert is_allowed(partial(store.head, f"{OWN}a"))
+    assert not is_allowed(partial(store.head, f"{OTHER}a"))
+    # Keys come first, as in botocore's chain.
+    for name, value in user(ec2).items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    found = ambient_credentials("s3", is_unassumed=True)
+    assert found is not None
+    assert "role_arn" not in found
 
 
 @pytest.mark.parametrize(
