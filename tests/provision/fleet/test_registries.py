@@ -51,6 +51,10 @@ def test_software_that_is_no_image_needs_no_login() -> None:
     assert login_of("", {"aws": {}}) is None
 
 
+def test_nodes_of_clusters_pull_by_what_they_have() -> None:
+    assert login_of(f"{ECR}/gateway{DIGEST}", {"kubernetes": {}}) is None
+
+
 @pytest.mark.parametrize(
     ("image", "clouds", "says"),
     [
@@ -58,13 +62,17 @@ def test_software_that_is_no_image_needs_no_login() -> None:
         (ECR, {"azure": {}}, "instances of azure cannot log in"),
         (ECR, {"aws": {}}, "name a registry_identity of aws"),
         ("eu.gcr.io", {"gcp": PULLER, "azure": {}}, "takes identities of gcp only; let them get"),
-        ("registry.example", {"aws": PULLER}, "registry_identity of aws is for images in ECR"),
+        (
+            "registry.example",
+            {"aws": PULLER},
+            "registry_identity of aws is for an image in a private",
+        ),
         (
             "myteam.azurecr.io",
             {"gcp": PULLER},
-            "registry_identity of gcp is for images in Artifact",
+            "registry_identity of gcp is for an image",
         ),
-        ("evil.example.azurecr.io", {"azure": PULLER}, "is for images in Container Registry"),
+        ("evil.example.azurecr.io", {"azure": PULLER}, "a private registry of azure, and"),
         ("", {"azure": PULLER}, "leave it out"),
     ],
 )

@@ -10,19 +10,11 @@ from typing import Any, Final
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import KUBERNETES
 
-#: Cloud -> its service, the form of its hosts, and the user of a login with a token.
+#: Cloud -> the form of its registries' hosts, and the user of a login with a token.
 _SERVICES: Final = {
-    "aws": ("ECR", r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?", "AWS"),
-    "azure": (
-        "Container Registry",
-        r"[a-z0-9]+\.azurecr\.io",
-        "00000000-0000-0000-0000-000000000000",
-    ),
-    "gcp": (
-        "Artifact Registry",
-        r"(?:[a-z]+\.)?gcr\.io|[a-z0-9-]+-docker\.pkg\.dev",
-        "oauth2accesstoken",
-    ),
+    "aws": (r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?", "AWS"),
+    "azure": (r"[a-z0-9]+\.azurecr\.io", "00000000-0000-0000-0000-000000000000"),
+    "gcp": (r"(?:[a-z]+\.)?gcr\.io|[a-z0-9-]+-docker\.pkg\.dev", "oauth2accesstoken"),
 }
 _WITHOUT: Final = "let them get push, a bundle, or an archive of the image at an address"
 
@@ -46,27 +38,24 @@ def login_of(image: str, clouds: Mapping[str, Mapping[str, Any]]) -> Registry | 
     Raises ConfigurationInvalid: a cloud has an identity of no use, or instances cannot log in.
     """
     host = image.partition("/")[0]
-    found = None
-    for cloud, (service, form, user) in _SERVICES.items():
-        is_there = bool(re.fullmatch(form, host))
-        has_identity = bool(clouds.get(cloud, {}).get("registry_identity"))
-        if has_identity and not is_there:
-            raise ConfigurationInvalid(
-                f"registry_identity of {cloud} is for images in {service}, and instances run none"
-                " from there; leave it out"
-            )
-        # ECR allows no pull without login; the others may.
-        if not is_there or not (has_identity or cloud == "aws"):
-            continue
-        if others := sorted(set(clouds) - {cloud, KUBERNETES}):
-            raise ConfigurationInvalid(
-                f"instances of {others[0]} cannot log in to {host}, which takes identities of"
-                f" {cloud} only; {_WITHOUT}"
-            )
-        if cloud in clouds and not has_identity:
-            raise ConfigurationInvalid(
-                f"{host} allows no pull without login: name a registry_identity of {cloud} that may"
-                f" pull, or {_WITHOUT}"
-            )
-        found = Registry(cloud, host, user)
-    return found
+    cloud = next((one for one, (form, _) in _SERVICES.items() if re.fullmatch(form, host)), "")
+    named = {one for one, settings in clouds.items() if settings.get("registry_identity")}
+    if useless := sorted(named - {cloud}):
+        raise ConfigurationInvalid(
+            f"registry_identity of {useless[0]} is for an image in a private registry of"
+            f" {useless[0]}, and instances run none; leave it out"
+        )
+    # ECR allows no pull without login; the others may.
+    if not named and cloud != "aws":
+        return None
+    if others := sorted(set(clouds) - {cloud, KUBERNETES}):
+        raise ConfigurationInvalid(
+            f"instances of {others[0]} cannot log in to {host}, which takes identities of {cloud}"
+            f" only; {_WITHOUT}"
+        )
+    if cloud in clouds and not named:
+        raise ConfigurationInvalid(
+            f"{host} allows no pull without login: name a registry_identity of {cloud} that may"
+            f" pull, or {_WITHOUT}"
+        )
+    return Registry(cloud, host, _SERVICES[cloud][1]) if named else None

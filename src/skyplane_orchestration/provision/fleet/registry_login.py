@@ -5,11 +5,11 @@ its standard output.
 """
 
 import base64
-import datetime as dt
 import hashlib
 import hmac
 import json
 import sys
+import time
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener, urlopen
 
@@ -17,10 +17,9 @@ METADATA = "http://169.254.169.254"
 TIMEOUT_S = 30
 
 
-def metadata(path: str, method: str = "GET", **headers: str) -> str:
+def metadata(path: str, headers: dict[str, str], method: str = "GET") -> str:
     """What the metadata service answers; no proxy is asked."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = Request(METADATA + path, headers=named, method=method)
+    request = Request(METADATA + path, headers=headers, method=method)
     with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
         return str(answer.read().decode())
 
@@ -30,7 +29,7 @@ def posted(url: str, body: str, headers: dict[str, str]) -> dict:  # type: ignor
         return dict(json.load(answer))
 
 
-def signed(host: str, region: str, keys: dict[str, str], time: str) -> dict[str, str]:
+def signed(host: str, region: str, keys: dict[str, str], now: str) -> dict[str, str]:
     """Headers of an empty request for a token, by Signature Version 4.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
@@ -38,7 +37,7 @@ def signed(host: str, region: str, keys: dict[str, str], time: str) -> dict[str,
     headers = {
         "content-type": "application/x-amz-json-1.1",
         "host": host,
-        "x-amz-date": time,
+        "x-amz-date": now,
         "x-amz-security-token": keys["Token"],
         "x-amz-target": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken",
     }
@@ -46,10 +45,10 @@ def signed(host: str, region: str, keys: dict[str, str], time: str) -> dict[str,
     lines = [f"{name}:{value}" for name, value in headers.items()]
     body = hashlib.sha256(b"{}").hexdigest()
     request = "\n".join(["POST", "/", "", *lines, "", names, body])
-    scope = f"{time[:8]}/{region}/ecr/aws4_request"
+    scope = f"{now[:8]}/{region}/ecr/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{keys['SecretAccessKey']}".encode()
-    for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{digest}"):
+    for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"):
         key = hmac.new(key, part.encode(), "sha256").digest()
     headers["authorization"] = (
         f"AWS4-HMAC-SHA256 Credential={keys['AccessKeyId']}/{scope}, SignedHeaders={names},"
@@ -61,14 +60,13 @@ def signed(host: str, region: str, keys: dict[str, str], time: str) -> dict[str,
 def of_ecr(registry: str) -> str:
     """https://docs.aws.amazon.com/AmazonECR/latest/APIReference/API_GetAuthorizationToken.html"""
     _, _, _, region, suffix = registry.split(".", 4)
-    lifetime = {"X_aws_ec2_metadata_token_ttl_seconds": "300"}
-    token = {"X_aws_ec2_metadata_token": metadata("/latest/api/token", "PUT", **lifetime)}
+    name = "X-aws-ec2-metadata-token"
+    token = {name: metadata("/latest/api/token", {f"{name}-ttl-seconds": "300"}, "PUT")}
     path = "/latest/meta-data/iam/security-credentials/"
-    role = metadata(path, **token).split()[0]
-    keys = json.loads(metadata(path + role, **token))
+    keys = json.loads(metadata(path + metadata(path, token).split()[0], token))
     host = f"api.ecr.{region}.{suffix}"
-    time = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%SZ")  # noqa: UP017
-    answer = posted(f"https://{host}/", "{}", signed(host, region, keys, time))
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    answer = posted(f"https://{host}/", "{}", signed(host, region, keys, now))
     pair = base64.b64decode(answer["authorizationData"][0]["authorizationToken"]).decode()
     return pair.partition(":")[2]
 
@@ -76,14 +74,14 @@ def of_ecr(registry: str) -> str:
 def of_artifact_registry(_: str) -> str:
     """https://docs.cloud.google.com/artifact-registry/docs/docker/authentication"""
     path = "/computeMetadata/v1/instance/service-accounts/default/token"
-    return str(json.loads(metadata(path, Metadata_Flavor="Google"))["access_token"])
+    return str(json.loads(metadata(path, {"Metadata-Flavor": "Google"}))["access_token"])
 
 
 def of_acr(registry: str) -> str:
     """https://azure.github.io/acr/AAD-OAuth.html"""
     asked = {"api-version": "2018-02-01", "resource": "https://containerregistry.azure.net/"}
     path = f"/metadata/identity/oauth2/token?{urlencode(asked)}"
-    token = json.loads(metadata(path, Metadata="true"))["access_token"]
+    token = json.loads(metadata(path, {"Metadata": "true"}))["access_token"]
     form = {"grant_type": "access_token", "service": registry, "access_token": token}
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = posted(f"https://{registry}/oauth2/exchange", urlencode(form), kind)

@@ -46,8 +46,6 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 SETUP_MINUTES: Final = 15
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-#: What instances may read from an address themselves.
-_AT_ADDRESS: Final = {"image": "an archive", "bundle": "a bundle"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class BootSettings:
         if "://" not in text:
             if sha256:
                 raise ConfigurationInvalid(
-                    f"{kind}_sha256 is of no use without the address of {_AT_ADDRESS[kind]}"
+                    f"{kind}_sha256 is of no use without the address of {kind}"
                 )
             return
         try:
