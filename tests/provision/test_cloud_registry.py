@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision import cloud_registry
 from skyplane_orchestration.provision.cloud_registry import parse_clouds, read_clouds
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.machines import FleetTags
+from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
 IMAGE = f"registry.example/skyplane-gateway@sha256:{'0' * 64}"
+ID = "01234567-89ab-cdef-0123-456789abcdef"
 GOOD: dict[str, Any] = {"image": IMAGE, "control_cidrs": ["203.0.113.7/32"], "aws": None}
 
 
@@ -113,6 +120,34 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     file.write_text("- a\n")
     with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml cannot be used: it must have"):
         read_clouds(file)
+
+
+ECR = f"123456789012.dkr.ecr.eu-west-3.amazonaws.com/gateway@sha256:{'0' * 64}"
+
+
+def test_instances_of_an_opened_cloud_log_in_before_they_pull(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contexts: list[FleetContext] = []
+    monkeypatch.setattr(cloud_registry, "InstanceProvisioner", contexts.append)
+    tags = FleetTags("ab" * 16, "prod", 0, 1_700_000_000, int(time.time()) + 3600)
+    authority = Authority(FleetSecret(b"the secret of all tests of this file"), tags.fleet_key)
+    for image, section in ((ECR, {"registry_identity": "puller"}), (IMAGE, {})):
+        parse_clouds({"image": image, "aws": section}).open(CredentialSources())
+        script = contexts.pop().boot.user_data(
+            authority, tags, instance="aws:eu-west-3/0", launch_id="0" * 32, start_within_s=900.0
+        )
+        assert ("\nretry log_in\n" in script) == (image == ECR)
+        assert len(script.encode()) < MOST_USER_DATA_BYTES
+
+
+def test_an_image_that_not_all_opened_clouds_can_pull_is_refused() -> None:
+    settings = parse_clouds(
+        {"image": ECR, "aws": {"registry_identity": "puller"}, "azure": {"subscription_id": ID}}
+    )
+    assert settings.only("aws").open(CredentialSources()).name == "cloud"
+    with pytest.raises(ConfigurationInvalid, match="instances of azure cannot log in to 1234"):
+        settings.open(CredentialSources())
 
 
 def test_settings_of_a_cloud_are_checked_when_it_is_opened() -> None:
