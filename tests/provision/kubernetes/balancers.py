@@ -64,7 +64,10 @@ class Balancers:
             await self._serve(service, address, port["port"], port["targetPort"])
             for port in spec["ports"]
         ]
-        status = {"loadBalancer": {"ingress": [{"ip": address}]}}
+        # A name, as AWS gives: only the resolver knows that it is this address.
+        one, two, three, four = map(int, address.split("."))
+        name = f"{one}.{two}.{256 * three + four}"
+        status = {"loadBalancer": {"ingress": [{"hostname": name}]}}
         await self._patch(service, "/status", {"status": status})
 
     async def _end(self, service: Mapping[str, Any]) -> None:
