@@ -35,14 +35,22 @@ from skyplane_orchestration.provision.fleet.user_data import (
 )
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 from strict_clouds.stand_ins import PROCESSOR
-from strict_clouds.world import AMAZON_LINUX, DEBIAN, FEDORA, Distribution, Machine, World
+from strict_clouds.world import (
+    AMAZON_LINUX,
+    DEBIAN,
+    DEBIAN_12,
+    FEDORA,
+    Distribution,
+    Machine,
+    World,
+)
 
 AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
 HARD_END_S = 3600.0
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
 #: An own image of a machine, with Podman in it.
-WITH_PODMAN: Distribution = (("podman", "python3"), ())
+WITH_PODMAN: Distribution = (("podman", "python3"), {})
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -153,6 +161,7 @@ def test_two_machines_boot_and_are_enrolled_and_one_ends(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("settings", "distribution"),
     [
+        (IMAGE, DEBIAN_12),
         (IMAGE, DEBIAN),
         (IMAGE, AMAZON_LINUX),
         (IMAGE, FEDORA),
@@ -265,7 +274,7 @@ def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_machine_whose_boot_fails_ends_by_itself(tmp_path: Path) -> None:
-    nothing_to_install: Distribution = (("dnf",), ())
+    nothing_to_install: Distribution = (("dnf",), {})
     without_retries = script("aws:us-east-1/0").replace("-ge 6", "-ge 1")
     with World(tmp_path, GATEWAY) as world:
         machine = world.boot(without_retries, distribution=nothing_to_install)

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests import https_server
@@ -25,7 +25,7 @@ from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
-from strict_clouds.world import Program, World
+from strict_clouds.world import Distribution, Program, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
 #: Machines without Docker, with a podman.
-_WITH_PODMAN = (("python3",), ())
+_WITH_PODMAN: Final[Distribution] = (("python3",), {})
 _MOST_MB = 400
 
 

@@ -39,13 +39,6 @@ _METADATA: Final = "http://169.254.169.254"
 #: Of this machine, as images name it.
 PROCESSOR: Final = {"aarch64": "arm64"}.get(platform.machine(), "amd64")
 
-#: Package -> the programs that it brings.
-_PACKAGES: Final = {
-    "docker": ("docker",),
-    "docker.io": ("docker",),
-    "podman": ("podman",),
-}
-
 
 class Machine:
     """The machine's files, as `world.py` made them."""
@@ -217,7 +210,7 @@ def install(machine: Machine, packages: list[str]) -> None:
     for package in packages:
         if package not in machine.facts["packages"]:
             sys.exit(f"unable to locate package {package}")
-        for program in _PACKAGES[package]:
+        for program in machine.facts["packages"][package]:
             machine.install(program)
 
 

@@ -45,12 +45,15 @@ _REAL_PROGRAMS: Final = (
 )
 _ALWAYS_THERE: Final = ("hostname", "ip", "setpriv", "shutdown", "systemctl")
 
-#: Programs of a machine's image, and what its package manager offers.
-DEBIAN: Final = (("apt-get", "curl", "python3"), ("docker.io",))
-AMAZON_LINUX: Final = (("curl", "dnf"), ("docker",))
-FEDORA: Final = (("curl", "dnf", "python3.11"), ("podman",))
+#: Programs of a machine's image; and what its package manager offers: package -> its programs.
+Distribution = tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]
 
-Distribution = tuple[tuple[str, ...], tuple[str, ...]]
+_APT_IMAGE: Final = ("apt-get", "curl", "python3")
+DEBIAN_12: Final[Distribution] = (_APT_IMAGE, {"docker.io": ("docker",)})
+#: Of Debian 13: the daemon and the command are packages of their own.
+DEBIAN: Final[Distribution] = (_APT_IMAGE, {"docker.io": (), "docker-cli": ("docker",)})
+AMAZON_LINUX: Final[Distribution] = (("curl", "dnf"), {"docker": ("docker",)})
+FEDORA: Final[Distribution] = (("curl", "dnf", "python3.11"), {"podman": ("podman",)})
 
 
 @dataclass(frozen=True, slots=True)

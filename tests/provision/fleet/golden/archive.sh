@@ -81,6 +81,8 @@ elif command -v podman >/dev/null; then
 elif command -v apt-get >/dev/null || dnf -q list docker >/dev/null 2>&1; then
     engine=docker
     if command -v dnf >/dev/null; then install_packages docker; else install_packages docker.io; fi
+    # Debian 13 has the command in a package of its own.
+    command -v docker >/dev/null || install_packages docker-cli
 else
     engine=podman
     install_packages podman
