@@ -108,7 +108,7 @@ test-kubernetes: $(INSTALLED)  ## the provisioner on a real API server, built on
 	@$(BIN)/python -m tests.provision.kubernetes.programs
 	@$(BIN)/python -m pytest -m kubernetes --timeout 900 tests/provision tests/e2e/test_kubernetes.py
 
-boot-test: $(PROGRAMS)  ## the boot script on emulated machines with Debian 12 and 13; MACHINES="machine and not nightly" for the shortest
+boot-test: $(INSTALLED)  ## the boot script on emulated machines with Debian 12 and 13; MACHINES="machine and not nightly" for the shortest
 	@$(BIN)/python -m pytest -m "$(MACHINES)" -v tests/machine
 
 soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker

@@ -15,7 +15,7 @@ from tests.e2e.conftest import (
     kit,
     serving,
 )
-from tests.machine.guests import Guests, emulated, ip, own_address
+from tests.machine.guests import Guests, add_address, delete_address, emulated
 
 __all__ = ["home", "image", "kit"]
 
@@ -27,8 +27,7 @@ _STORES: int = 250
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server, S3Server]]:
     """Source and destination, as in tests/e2e, on an address that guests reach too."""
     one, other = (tmp_path_factory.mktemp(end) for end in ("source", "destination"))
-    host = own_address(_STORES)
-    ip("add", host)
+    host = add_address(_STORES)
     try:
         with (
             serving(SOURCE_REGION, one, host) as source,
@@ -36,7 +35,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server
         ):
             yield source, destination
     finally:
-        ip("del", host)
+        delete_address(host)
 
 
 @pytest.fixture
