@@ -3,6 +3,7 @@
     python -m tests.matrix                            # every line, with its default Python
     python -m tests.matrix airflow-2.11 --python 3.12
     python -m tests.matrix dagster-1.13 --module tests.e2e_dagster
+    python -m tests.matrix airflow-3.3 --beside       # only beside releases of Airflow
     python -m tests.matrix --compile                  # resolve the pins again
 
 What the tests print goes to `.matrix/LINE-pyMINOR.log`. A line whose Python is not on this machine
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument(
         "--compile", action="store_true", help="resolve the pins again, run nothing"
     )
+    parser.add_argument("--beside", action="store_true", help="install only, run no suites")
     parser.add_argument("--module", help="run this module in the environment, and no suites")
     given = parser.parse_args()
     by_name = {line.name: line for line in (*LINES, *((COMMAND_LINE,) if given.compile else ()))}
@@ -61,7 +63,8 @@ def main() -> int:
         )
     totals: Counter[str] = Counter()
     for line in chosen:
-        totals += run_line(line, given.python or line.pythons[0])
+        if not given.beside:
+            totals += run_line(line, given.python or line.pythons[0])
         if given.python in (None, PYTHON):
             totals += run_beside(line)
     print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")

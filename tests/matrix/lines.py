@@ -101,7 +101,7 @@ LINES: Final = (
     Line(
         "airflow-2.11",
         ("airflow",),
-        ("3.11", "3.12"),
+        ("3.12", "3.11"),
         ("apache-airflow==2.11.*",),
         _PROVIDERS,
         beside=("2.11.0", "2.11.2"),
@@ -109,7 +109,7 @@ LINES: Final = (
     Line(
         "airflow-3.1",
         ("airflow",),
-        ("3.12", "3.11", "3.13"),
+        ("3.13", "3.11", "3.12"),
         ("apache-airflow==3.1.*",),
         _PROVIDERS,
         beside=("3.0.6", "3.1.6"),
@@ -125,7 +125,7 @@ LINES: Final = (
     Line(
         "dagster-1.11",
         ("dagster",),
-        ("3.11", "3.12", "3.13"),
+        ("3.12", "3.11", "3.13"),
         ("dagster==1.11.*",),
         _DAGSTER_PROGRAMS,
     ),
