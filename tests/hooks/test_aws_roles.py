@@ -124,6 +124,15 @@ def test_a_role_for_gateways_is_assumed_once_with_their_policy(
     }
 
 
+@mock_aws
+def test_a_role_for_gateways_that_is_no_arn_is_an_error_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = resolve({"role_arn": "reader"}, monkeypatch, UNASSUMED)
+    with pytest.raises(ConfigurationInvalid, match="arguments for assuming the role reader"):
+        limited_credentials(Credentials(found), [Reach(StoreSpec("s3", "b"), ("p/",))])
+
+
 def test_what_only_the_provider_can_assume_is_assumed_by_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

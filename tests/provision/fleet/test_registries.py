@@ -23,6 +23,8 @@ PULLER: dict[str, Any] = {"registry_identity": "puller"}
         ("gcp", "eu.gcr.io", "oauth2accesstoken"),
         ("gcp", "gcr.io", "oauth2accesstoken"),
         ("azure", "myteam.azurecr.io", "00000000-0000-0000-0000-000000000000"),
+        # With a label of its tenant.
+        ("azure", "myteam-a1b2c3.azurecr.io", "00000000-0000-0000-0000-000000000000"),
     ],
 )
 def test_instances_log_in_to_the_registries_of_their_own_cloud(
@@ -55,10 +57,20 @@ def test_nodes_of_clusters_pull_by_what_they_have() -> None:
     assert login_of(f"{ECR}/gateway{DIGEST}", {"kubernetes": {}}) is None
 
 
+def test_machine_images_may_have_a_helper_that_logs_in() -> None:
+    clouds: dict[str, Any] = {"aws": {"images": {"aws:eu-west-3": "ami-0123456789abcdef0"}}}
+    assert login_of(f"{ECR}/gateway{DIGEST}", clouds) is None
+    parameters = {"image_parameters": {"arm64": "/team/machine"}}
+    clouds = {"aws": parameters, "gcp": {"images": {"arm64": "projects/p/global/images/i"}}}
+    assert login_of(f"{ECR}/gateway{DIGEST}", clouds) is None
+
+
 @pytest.mark.parametrize(
     ("image", "clouds", "says"),
     [
         (ECR, {"aws": PULLER, "gcp": {}}, "instances of gcp cannot log in to 123456789012.dkr"),
+        # The boot script of each instance would log in.
+        (ECR, {"aws": PULLER, "gcp": {"images": {"arm64": "i"}}}, "instances of gcp cannot"),
         (ECR, {"azure": {}}, "instances of azure cannot log in"),
         (ECR, {"aws": {}}, "name a registry_identity of aws"),
         ("eu.gcr.io", {"gcp": PULLER, "azure": {}}, "takes identities of gcp only; let them get"),

@@ -141,10 +141,12 @@ def test_a_machine_that_is_gone_is_an_error(small: Software) -> None:
 
 
 def test_a_machine_reads_an_archive_at_an_address(small: Software, tmp_path: Path) -> None:
-    for sha256, status in ((small.sha256, 0), ("ab" * 32, 1)):
+    wrong = f"skyplane: what is at the address has not the SHA-256 {'ab' * 32}, or more than 2 GiB"
+    for sha256, status, said in ((small.sha256, 0, ""), ("ab" * 32, 1, wrong)):
         words = [str(tmp_path / "read.zip"), sha256, Path(small.path).as_uri(), HOST, "1", "0"]
-        done = subprocess.run([sys.executable, "-I", str(receive.__file__), *words], check=False)
-        assert done.returncode == status
+        command = [sys.executable, "-I", str(receive.__file__), *words]
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stdout.strip()) == (status, said)
     assert (tmp_path / "read.zip").read_bytes() == small.open().read()
 
 

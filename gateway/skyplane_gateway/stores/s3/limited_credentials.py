@@ -90,7 +90,8 @@ def limited_credentials(found: Credentials, reaches: Sequence[Reach]) -> Credent
         return found
     if role := found.get("role_arn"):
         if _OWN_POLICIES.isdisjoint(json.loads(found.get("role_arguments", "{}"))):
-            partition = role.split(":")[1]
+            # AWS itself says what is no ARN.
+            partition = role.removeprefix("arn:").partition(":")[0]
             with assuming(role):
                 return credentials_of(_within_limits(partial(assumed, found), partition, reaches))
         found = sendable_credentials(found)

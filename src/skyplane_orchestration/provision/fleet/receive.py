@@ -71,7 +71,10 @@ def receive(path: Path, sha256: str, address: str, port: int, size: int) -> None
 def main(path: str, sha256: str, url: str, address: str, port: str, size: str) -> int:
     if url:
         with urllib.request.urlopen(url, timeout=60) as source:
-            return int(not is_right(source, Path(path), sha256, MOST_BYTES))
+            if is_right(source, Path(path), sha256, MOST_BYTES):
+                return 0
+        say(f"what is at the address has not the SHA-256 {sha256}, or more than 2 GiB")
+        return 1
     receive(Path(path), sha256, address, int(port), int(size))
     return 0
 

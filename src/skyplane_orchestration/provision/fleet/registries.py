@@ -13,9 +13,11 @@ from skyplane_orchestration.model.fleet import KUBERNETES
 #: Cloud -> the form of its registries' hosts, and the user of a login with a token.
 _SERVICES: Final = {
     "aws": (r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?", "AWS"),
-    "azure": (r"[a-z0-9]+\.azurecr\.io", "00000000-0000-0000-0000-000000000000"),
+    "azure": (r"[a-z0-9-]+\.azurecr\.io", "00000000-0000-0000-0000-000000000000"),
     "gcp": (r"(?:[a-z]+\.)?gcr\.io|[a-z0-9-]+-docker\.pkg\.dev", "oauth2accesstoken"),
 }
+#: Settings of clouds that name own images of machines.
+_MACHINE_IMAGES: Final = ("images", "image_parameters")
 _WITHOUT: Final = "let them get push, a bundle, or an archive of the image at an address"
 
 
@@ -48,14 +50,17 @@ def login_of(image: str, clouds: Mapping[str, Mapping[str, Any]]) -> Registry | 
     # ECR allows no pull without login; the others may.
     if not named and cloud != "aws":
         return None
-    if others := sorted(set(clouds) - {cloud, KUBERNETES}):
+    # A machine image of the user's own may have a helper that logs in.
+    own = {one for one, settings in clouds.items() if any(map(settings.get, _MACHINE_IMAGES))}
+    able = {KUBERNETES} if named else {KUBERNETES, *own}
+    if others := sorted(set(clouds) - {cloud} - able):
         raise ConfigurationInvalid(
             f"instances of {others[0]} cannot log in to {host}, which takes identities of {cloud}"
             f" only; {_WITHOUT}"
         )
-    if cloud in clouds and not named:
+    if not named and cloud in clouds and cloud not in own:
         raise ConfigurationInvalid(
             f"{host} allows no pull without login: name a registry_identity of {cloud} that may"
-            f" pull, or {_WITHOUT}"
+            f" pull, or images of machines that log in themselves; or {_WITHOUT}"
         )
     return Registry(cloud, host, _SERVICES[cloud][1]) if named else None
