@@ -224,6 +224,8 @@ def test_a_run_without_limited_credentials_is_refused_before_a_gateway_starts(
     sent.require(usual, PLAN, elsewhere("s3"))
     here = SimpleNamespace(runs_on_this_machine=lambda _: True)
     sent.require(job, PLAN, here)
+    # As `provision PLAN.json SRC DST` gets it where there is nothing to copy.
+    sent.require(job, replace(PLAN, volume_gb=0.0), elsewhere())
 
 
 @pytest.mark.parametrize(("waited_s", "calls"), [(0, 2), (1799, 2), (1801, 4)])

@@ -101,7 +101,7 @@ class SentCredentials:
 
         Raises as `of`.
         """
-        if provisioner.runs_on_this_machine(plan):
+        if not plan.needs_gateways or provisioner.runs_on_this_machine(plan):
             return
         job = with_planned_regions(job, plan, self.sources)
         found: dict[object, Credentials] = {}
