@@ -57,7 +57,16 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
         ),
         ({"control_cidrs": ["10.0.0.0/33"]}, "control_cidrs: '10.0.0.0/33' is no range"),
         ({"control_cidrs": ["::/0"]}, "control_cidrs has no range of IPv4"),
-        ({"control_cidrs": "10.0.0.0/8"}, "control_cidrs"),
+        (
+            {"control_cidrs": "10.0.0.0/8"},
+            r"control_cidrs must be auto, or a list of ranges such as .*, not '10.0.0.0/8'",
+        ),
+        ({"software": "wheel"}, "software must be one of push, bundle, image, not 'wheel'"),
+        ({"bundle_sha256": "0"}, "its software: bundle_sha256"),
+        ({"gateway_credentials": "whole"}, "gateway_credentials is no setting of clouds: .*comm"),
+        ({"registry_identity": "a"}, "registry_identity is a setting of one cloud: .* such as aws"),
+        ({"aws": {"control_port": 443}}, "control_port is a setting of all clouds: .* section aws"),
+        ({"aws": {"image": IMAGE}}, "image is a setting of all clouds: .* section aws, not in it"),
         ({"provision_s": {"oracle": 9}}, "provision_s has 'oracle', which is no cloud"),
         ({"provision_s": {"aws": -1}}, "provision_s of aws must be a number from zero, not -1"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
@@ -118,7 +127,9 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml cannot be read: .*No such file"):
         read_clouds(file)
     file.write_text("- a\n")
-    with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml cannot be used: it must have"):
+    with pytest.raises(
+        ConfigurationInvalid, match=r"clouds.yaml cannot be used: it must be an object"
+    ):
         read_clouds(file)
 
 

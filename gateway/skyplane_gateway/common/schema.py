@@ -252,7 +252,7 @@ def _value(hint: Any, value: Any, where: str, *, is_made: bool) -> Any:
         return _one_of(arguments, value, where, is_made)
     if origin is Literal:
         if value not in arguments:
-            choices = ", ".join(map(str, arguments))
+            choices = ", ".join(str(one) for one in arguments if one != "")
             raise ConfigurationInvalid(where + f" must be one of {choices}, not {_shown(value)}")
         return value
     if origin is tuple:

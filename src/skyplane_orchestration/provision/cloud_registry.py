@@ -31,7 +31,11 @@ from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.forwarding import worker_dial
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
-from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
+from skyplane_orchestration.provision.fleet.options import (
+    CloudOptions,
+    InstanceOptions,
+    options_from,
+)
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.registries import login_of
 from skyplane_orchestration.provision.fleet.software import Software
@@ -71,6 +75,7 @@ _AUTO: Final = "auto"
 
 _BOOT: Final = frozenset(field.name for field in fields(BootSettings))
 _OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))
+_OF_ONE_CLOUD: Final = frozenset(field.name for field in fields(CloudOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +163,12 @@ def open_one_cloud(
     foreign = [region for region in regions if not region.startswith(f"{name}:")]
     if foreign:
         raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
-    settings = (
-        _ambient_settings(name) if path is None else read_clouds(path).only(name).clouds[name]
-    )
+    if path is None:
+        settings = _ambient_settings(name)
+    else:
+        of_file = read_clouds(path).only(name)
+        login_of(of_file.boot.image, of_file.clouds)
+        settings = of_file.clouds[name]
     if regions:
         settings = {**settings, "regions": list(regions)}
     return _opened(name, settings, sources, clock)
@@ -217,12 +225,9 @@ def parse_clouds(document: object, source: str = "the setting clouds") -> Clouds
 def _settings(document: object, source: str) -> CloudsSettings:
     if not isinstance(document, Mapping):
         raise ConfigurationInvalid(
-            "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
+            "it must be an object with a section for each cloud, such as 'aws: {}'"
         )
-    known = {*_BOOT, *_OPTIONS, *_CLASSES}
-    unknown = sorted(str(name) for name in set(document) - known)
-    if unknown:
-        raise ConfigurationInvalid(f"it has {unknown_fields(unknown, known)}")
+    _require_known(document)
     clouds = {
         name: {} if section is None else section
         for name, section in document.items()
@@ -238,6 +243,13 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 f"{name} must be an object with settings, which may be empty, not a"
                 f" {type(section).__name__}"
             )
+        # Clusters may have an image of their own.
+        whole = {*_BOOT, *_OPTIONS} - ({"image"} if name == KUBERNETES else set())
+        if misplaced := sorted(whole & set(section)):
+            raise ConfigurationInvalid(
+                f"{misplaced[0]} is a setting of all clouds: write it beside the section {name},"
+                " not in it"
+            )
     _require_apart(clouds)
     if document.get("image") and KUBERNETES in clouds:
         if clouds[KUBERNETES].get("python_image"):
@@ -251,6 +263,11 @@ def _settings(document: object, source: str) -> CloudsSettings:
     options = {name: value for name, value in document.items() if name in _OPTIONS}
     if options.get("control_cidrs") == _AUTO:
         del options["control_cidrs"]
+    if isinstance(given := options.get("control_cidrs"), str):
+        raise ConfigurationInvalid(
+            "control_cidrs must be auto, or a list of ranges such as [203.0.113.7/32], not"
+            f" {given!r}"
+        )
     private = [name for name, section in clouds.items() if section.get("public_address") is False]
     if private and "control_cidrs" not in options:
         raise ConfigurationInvalid(
@@ -264,11 +281,29 @@ def _settings(document: object, source: str) -> CloudsSettings:
         )
     boot = {name: value for name, value in document.items() if name in _BOOT}
     return CloudsSettings(
-        decode(BootSettings, boot, "its image"),
+        decode(BootSettings, boot, "its software"),
         decode(InstanceOptions, options, "its options"),
         clouds,
         source,
     )
+
+
+def _require_known(document: Mapping[Any, Any]) -> None:
+    """Raise ConfigurationInvalid for a field that a clouds file does not have, or has elsewhere."""
+    known = {*_BOOT, *_OPTIONS, *_CLASSES}
+    unknown = sorted(str(name) for name in set(document) - known)
+    if "gateway_credentials" in unknown:
+        raise ConfigurationInvalid(
+            "gateway_credentials is no setting of clouds: it is a field of the connection and of"
+            " the resource, an argument of Client, and --gateway-credentials of commands"
+        )
+    if of_one := [name for name in unknown if name in _OF_ONE_CLOUD]:
+        raise ConfigurationInvalid(
+            f"{of_one[0]} is a setting of one cloud: write it into the section of the cloud, such"
+            " as aws"
+        )
+    if unknown:
+        raise ConfigurationInvalid(f"it has {unknown_fields(unknown, known)}")
 
 
 def _require_apart(clouds: Mapping[str, Mapping[str, Any]]) -> None:

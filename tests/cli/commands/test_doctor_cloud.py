@@ -141,3 +141,12 @@ def test_a_region_without_an_answer_does_not_hide_the_others(
     states = {check["name"]: check["state"] for check in document["checks"]}
     assert states[f"{account.other} quotas"] == "fail"
     assert states[f"{account.region} L-1216C47A"] == "ok"
+
+
+def test_what_instances_could_not_pull_is_bad_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with ACCOUNTS["aws"]() as account:
+        file = account.clouds_file(tmp_path, registry_identity="puller")
+        assert main(["doctor", "--cloud", "aws", "--clouds", file]) == 2
+    assert "registry_identity of aws is for an image in" in capsys.readouterr().err

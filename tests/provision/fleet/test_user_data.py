@@ -209,6 +209,8 @@ def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
         ({"bundle": "https:///x.zip", "bundle_sha256": "cd" * 32}, "HTTPS"),
         ({"bundle": "https://[::1/x.zip", "bundle_sha256": "cd" * 32}, "bundle"),
         ({"bundle": BUNDLE.bundle + "\n", "bundle_sha256": "cd" * 32}, "HTTPS"),
+        ({"image": "https://files.example/a b.tar", "image_sha256": "cd" * 32}, "blanks"),
+        ({"image": "https://files.example/ä.tar", "image_sha256": "cd" * 32}, "encoded"),
     ],
 )
 def test_settings_that_pin_nothing_are_refused(settings: dict[str, Any], says: str) -> None:

@@ -45,6 +45,8 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 #: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
+#: What Python's HTTP client takes as an address.
+_PLAIN: Final = re.compile(r"[!-~]+")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -115,8 +117,11 @@ class BootSettings:
             address = urlsplit(text)
         except ValueError as error:
             raise ConfigurationInvalid(f"the address of {kind}: {error}") from error
-        if address.scheme != "https" or not address.hostname or not text.isprintable():
-            raise ConfigurationInvalid(f"the address of {kind} is no HTTPS address")
+        if address.scheme != "https" or not address.hostname or not _PLAIN.fullmatch(text):
+            raise ConfigurationInvalid(
+                f"the address of {kind} is no HTTPS address, or has blanks or other characters that"
+                " must be encoded, such as %20"
+            )
         if not _SHA256.fullmatch(sha256):
             raise ConfigurationInvalid(
                 f"{kind}_sha256 {sha256!r} is not a SHA-256 of 64 lower-case hex characters;"
