@@ -155,7 +155,8 @@ def open_one_cloud(
         regions: tags that take the place of the setting `regions`; empty for that setting.
 
     Raises:
-        ConfigurationInvalid: the file or a region cannot be used, or a setting is missing.
+        ConfigurationInvalid: the file or a region cannot be used, a setting is missing, or
+            instances could not get their software: the bundle is none, or they cannot log in.
         MissingExtra: the cloud's SDK is not installed.
     """
     if regions and name == KUBERNETES:
@@ -168,6 +169,8 @@ def open_one_cloud(
     else:
         of_file = read_clouds(path).only(name)
         login_of(of_file.boot.image, of_file.clouds)
+        if of_file.boot.bundle:
+            of_file.boot.pushed()
         settings = of_file.clouds[name]
     if regions:
         settings = {**settings, "regions": list(regions)}

@@ -143,10 +143,22 @@ def test_a_region_without_an_answer_does_not_hide_the_others(
     assert states[f"{account.region} L-1216C47A"] == "ok"
 
 
-def test_what_instances_could_not_pull_is_bad_input(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"aws": {"registry_identity": "puller"}}, "registry_identity of aws is for an image in"),
+        ({"image": "", "bundle": "/none.zip"}, "the bundle /none.zip cannot be read"),
+    ],
+)
+def test_software_that_instances_could_not_get_is_bad_input(
+    changes: dict[str, object],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     with ACCOUNTS["aws"]() as account:
-        file = account.clouds_file(tmp_path, registry_identity="puller")
-        assert main(["doctor", "--cloud", "aws", "--clouds", file]) == 2
-    assert "registry_identity of aws is for an image in" in capsys.readouterr().err
+        file = tmp_path / "clouds.json"
+        file.write_text(json.dumps(account.settings() | changes))
+        assert main(["doctor", "--cloud", "aws", "--clouds", str(file)]) == 2
+        assert account.fake.calls == []
+    assert expected in capsys.readouterr().err
