@@ -55,8 +55,8 @@ MEANINGS: Final = {
     "hosts": "The content of a hosts file, in its place.",
     "clouds_file": "File with what instances run and the settings of each cloud, for the"
     " provisioners cloud, aws, gcp, azure and kubernetes.",
-    "clouds": "The content of a clouds file, in its place: image, control_cidrs, and an object for"
-    " each cloud.",
+    "clouds": "The content of a clouds file, in its place: an object for each cloud, and what holds"
+    " for all of them, such as control_cidrs.",
     "run_root": "Directory of the gateways' files on this machine. All tasks of a local fleet must"
     " see the same one.",
     "processes_per_instance": "Gateway processes of each instance. Without it, as many as give"

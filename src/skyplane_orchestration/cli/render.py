@@ -35,12 +35,21 @@ def key_values(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A plain table; `>` before a column's name aligns it to the right."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, wraps_last: bool = False
+) -> Table:
+    """A plain table; `>` before a column's name aligns it to the right.
+
+    Args:
+        wraps_last: long texts of the last column go on in further lines; otherwise all columns of
+            a table that is too wide are cut.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         name = column.removeprefix(">")
         made.add_column(name, justify="right" if column != name else "left", no_wrap=True)
+    if wraps_last:
+        made.columns[-1].no_wrap, made.columns[-1].overflow = False, "fold"
     for row in rows:
         made.add_row(*(escape(printable(str(cell))) for cell in row))
     return made

@@ -66,7 +66,7 @@ class Settings(ClientSettings):
 
 #: Fields with JSON objects -> an example of one.
 _EXAMPLES: Final = {
-    "clouds": '{"image": "...", "control_cidrs": ["203.0.113.7/32"], "aws": {}}',
+    "clouds": '{"control_cidrs": ["203.0.113.7/32"], "aws": {}}',
     "gateway_settings": '{"ack_deadline_s": 60}',
     "hosts": '{"local:rack": [{"address": "10.0.0.5"}]}',
 }

@@ -165,6 +165,8 @@ def open_one_cloud(
     if foreign:
         raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
     if path is None:
+        if name == KUBERNETES:
+            raise ConfigurationInvalid("kubernetes needs --clouds FILE, which names its regions")
         settings = _ambient_settings(name)
     else:
         of_file = read_clouds(path).only(name)

@@ -158,6 +158,39 @@ def test_hosts_that_do_not_answer_fail(
     assert "--hosts" in capsys.readouterr().err
 
 
+def test_a_long_finding_hides_no_state_and_no_word(
+    run_json: RunJson,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text(f"aws:us-east-1: [{{address: 127.0.0.1, port: {free_port()}}}]\n")
+    choice = ("--provisioner", "ssh", "--hosts", str(hosts))
+    checks = run_json("doctor", *choice, code=1)["checks"]
+    monkeypatch.setattr("skyplane_orchestration.cli.console._PIPE_WIDTH", 80)
+    assert main(["doctor", *choice]) == 1
+    shown = "".join(capsys.readouterr().out.split())
+    for check in (one for one in checks if one["name"] != "solver"):  # It tells a time.
+        assert "".join((check["state"] + check["name"] + check["detail"]).split()) in shown
+
+
+def test_places_for_which_there_are_no_credentials_are_a_warning(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalProvisioner, "name", "elsewhere")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    regions = ("--src-region", "aws:us-east-1", "--dst-region", "aws:eu-west-1")
+    checks = {
+        check["name"]: check for check in run_json("doctor", "s3://a/p", "/q", *regions)["checks"]
+    }
+    assert checks["credentials of the source"]["state"] == "warn"
+    assert checks["credentials of the source"]["detail"].startswith("none are found, so gateways")
+    assert checks["credentials of the sink"]["state"] == "ok"
+
+
 def test_both_ends_or_none(run_json: RunJson, capsys: pytest.CaptureFixture[str]) -> None:
     checks = {check["name"]: check for check in run_json("doctor", "/a/", "/b/")["checks"]}
     for side in ("source", "sink"):

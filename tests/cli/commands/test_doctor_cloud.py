@@ -107,6 +107,7 @@ def test_without_a_file_the_credentials_are_those_of_the_process(
         (("--cloud", "aws", "--region", "gcp:us-east1"), "gcp:us-east1 is not a region of aws"),
         (("--region", "aws:us-east-1"), "--region needs --cloud"),
         (("--cloud", "oracle"), "--cloud"),
+        (("--cloud", "kubernetes"), "kubernetes needs --clouds FILE"),
     ],
 )
 def test_what_is_missing_is_bad_input(

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         from skyplane_orchestration.cli.render import table
 
         rows = [(check.state, check.name, check.detail) for check in checks]
-        console.print(table(("", "check", "finding"), rows))
+        console.print(table(("", "check", "finding"), rows, wraps_last=True))
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
 
 
