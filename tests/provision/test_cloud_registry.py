@@ -140,7 +140,9 @@ def test_instances_of_an_opened_cloud_log_in_before_they_pull(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     contexts: list[FleetContext] = []
-    monkeypatch.setattr(cloud_registry, "InstanceProvisioner", contexts.append)
+    monkeypatch.setattr(
+        cloud_registry, "InstanceProvisioner", lambda context, _bundle: contexts.append(context)
+    )
     tags = FleetTags("ab" * 16, "prod", 0, 1_700_000_000, int(time.time()) + 3600)
     authority = Authority(FleetSecret(b"the secret of all tests of this file"), tags.fleet_key)
     for image, section in ((ECR, {"registry_identity": "puller"}), (IMAGE, {})):

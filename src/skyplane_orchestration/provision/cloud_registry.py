@@ -136,7 +136,7 @@ class CloudsSettings:
 
         boot = Boot(script_of, clouds.stream_of, clock, software=software_of)
         context = FleetContext(clouds, boot, self.options, clock, clouds.session)
-        return InstanceProvisioner(context)
+        return InstanceProvisioner(context, self.boot.require_bundle)
 
 
 def open_one_cloud(
@@ -171,8 +171,7 @@ def open_one_cloud(
     else:
         of_file = read_clouds(path).only(name)
         login_of(of_file.boot.image, of_file.clouds)
-        if of_file.boot.bundle:
-            of_file.boot.pushed()
+        of_file.boot.require_bundle()
         settings = of_file.clouds[name]
     if regions:
         settings = {**settings, "regions": list(regions)}

@@ -163,3 +163,14 @@ def test_software_that_instances_could_not_get_is_bad_input(
         assert main(["doctor", "--cloud", "aws", "--clouds", str(file)]) == 2
         assert account.fake.calls == []
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("aws_keys")
+def test_the_check_of_a_provisioner_tells_of_the_bundle(run_json: RunJson, tmp_path: Path) -> None:
+    with ACCOUNTS["aws"]() as account:
+        file = tmp_path / "clouds.json"
+        file.write_text(json.dumps(account.settings() | {"image": "", "bundle": "/none.zip"}))
+        document = run_json("doctor", "--provisioner", "aws", "--clouds", str(file), code=1)
+    (bad,) = [check for check in document["checks"] if check["state"] == "fail"]
+    assert bad["name"] == "bundle"
+    assert "the bundle /none.zip cannot be read" in bad["detail"]

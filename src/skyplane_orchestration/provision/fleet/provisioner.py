@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -49,10 +49,15 @@ class InstanceProvisioner(Provisioner):
     """See `Provisioner`. A plan over several clouds is one fleet.
 
     No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
+
+    Args:
+        bundle: reads the one that instances will be sent, for the check. Raises
+            ConfigurationInvalid.
     """
 
-    def __init__(self, context: FleetContext) -> None:
+    def __init__(self, context: FleetContext, bundle: Callable[[], object] = lambda: None) -> None:
         self.name = context.name
+        self._bundle = bundle
         self._context = context
         self._admission = Admission(context.clouds, context.options, context.clock, context.learn)
 
@@ -162,7 +167,14 @@ class InstanceProvisioner(Provisioner):
         context = self._context
         worker = worker_findings(context.clouds.all(), context.options, context.learn)
         odd = odd_ranges(context.options.control_cidrs)
-        return (*odd, *context.clouds.check(deployment), *worker)
+        return (*odd, *self._without_bundle(), *context.clouds.check(deployment), *worker)
+
+    def _without_bundle(self) -> tuple[Finding, ...]:
+        try:
+            self._bundle()
+        except ConfigurationInvalid as error:
+            return (Finding("bundle", False, str(error)),)
+        return ()
 
     def _require_own_deployment(self, deployment: str) -> None:
         """Raise ConfigurationInvalid for the name that every installation has by default.

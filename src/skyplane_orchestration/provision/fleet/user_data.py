@@ -128,6 +128,11 @@ class BootSettings:
                 " `sha256sum FILE` prints it"
             )
 
+    def require_bundle(self) -> None:
+        """Raise ConfigurationInvalid for a file that is no bundle of this version."""
+        if self.bundle and not self.address:
+            software_in(self.bundle)
+
     def pushed(self) -> Software | None:
         """What the orchestrator sends; None if instances get it elsewhere.
 
