@@ -23,6 +23,8 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.provision.fleet.machines import Ingress, PublicHosts
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.user_data import BootSettings
 
 
 class fails_at:
@@ -65,6 +67,16 @@ def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
         peers = {Ingress(*ports, f"{address[node]}/32") for node, ports in nodes.items()}
         assert rules == peers
         assert harness.account.admitted[region, spec.key] == {workers}
+
+
+def test_a_bundle_that_cannot_be_read_is_told_before_anything_is_made(
+    harness: InstancesHarness,
+) -> None:
+    spec, settings = harness.spec(), BootSettings(bundle="nowhere")
+    provisioner = InstanceProvisioner(harness.provisioner()._context, settings.require_bundle)
+    with pytest.raises(ConfigurationInvalid, match="the bundle nowhere cannot be read"):
+        provisioner.ensure(spec, harness.authority(spec))
+    assert not harness.account.firewalls
 
 
 def test_a_fleet_knows_the_pages_of_web_consoles(harness: InstancesHarness) -> None:

@@ -51,8 +51,8 @@ class InstanceProvisioner(Provisioner):
     No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
 
     Args:
-        bundle: reads the one that instances will be sent, for the check. Raises
-            ConfigurationInvalid.
+        bundle: reads the one that instances will be sent, before anything is made, and for the
+            check. Raises ConfigurationInvalid.
     """
 
     def __init__(self, context: FleetContext, bundle: Callable[[], object] = lambda: None) -> None:
@@ -63,6 +63,7 @@ class InstanceProvisioner(Provisioner):
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         self._require_own_deployment(spec.deployment)
+        self._bundle()
         began_s = self._context.clock.monotonic()
         for warning in odd_ranges(self._context.options.control_cidrs):
             log.warning("%s", warning.text)
