@@ -119,12 +119,16 @@ def running(
 ) -> Iterator[int]:
     """A server on a port of 127.0.0.1, until the block ends; yields its process id.
 
+    Where `setpriv` is, the server also ends with the thread that called this, however that ends.
+
     Raises:
         Unavailable: it does not come up.
     """
+    setpriv = shutil.which("setpriv")
+    bound = (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
     with log_file.open("w+") as log:
         process = subprocess.Popen(
-            command, cwd=cwd, env={**os.environ, **environment}, stdout=log, stderr=log
+            (*bound, *command), cwd=cwd, env={**os.environ, **environment}, stdout=log, stderr=log
         )
         try:
             _wait_until_up(process, port, log_file)
