@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,11 +21,16 @@ from typing import Final
 
 import boto3
 from azure.storage.blob import ContainerClient
-from tests.faults import azurite, fake_gcs, versitygw
+from tests.faults import azurite, fake_gcs, toxiproxy, versitygw
 
 STORES: Final = ("s3", "gcs", "azure")
 SOURCE, TARGET = "source", "target"
 Unavailable = (versitygw.Unavailable, fake_gcs.Unavailable, azurite.Unavailable)
+
+#: Of source and target.
+ONE_REGION: Final = ("us-east-1", "us-east-1")
+#: From the URL of a server to the one that commands use.
+Through = Callable[[str], str]
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 #: Where a store does not name its region.
@@ -122,43 +127,63 @@ def cpu_s_of(pid: int) -> float:
 
 
 @contextmanager
-def open_places(store: str) -> Iterator[Places]:
-    """Two empty places of a store, until the block ends. Raises `Unavailable`."""
+def open_places(
+    store: str, late_ms: int = 0, *, s3_regions: tuple[str, str] = ONE_REGION
+) -> Iterator[Places]:
+    """Two empty places of a store, until the block ends. Raises `Unavailable`.
+
+    Answers come `late_ms` late.
+    """
     memory = Path("/dev/shm")
     with ExitStack() as open_:
         where = memory if memory.is_dir() else None
         temporary = tempfile.TemporaryDirectory(prefix="bench-", dir=where)
         folder = Path(open_.enter_context(temporary))
-        opened = {"s3": _s3, "gcs": _gcs, "azure": _azure}[store](folder, open_)
+        through = open_.enter_context(_late_answers(folder / "late.log", late_ms))
+        if store == "s3":
+            opened = _s3(folder, open_, through, s3_regions)
+        else:
+            opened = {"gcs": _gcs, "azure": _azure}[store](folder, open_, through)
         yield replace(opened, environment={**_environment(folder), **opened.environment})
 
 
-def _s3(folder: Path, open_: ExitStack) -> Places:
+@contextmanager
+def _late_answers(log_file: Path, late_ms: int) -> Iterator[Through]:
+    """From the URL of a server to one at which its answers come late."""
+    if not late_ms:
+        yield str
+        return
+    with toxiproxy.running(log_file, late_ms) as through:
+        yield through
+
+
+def _s3(folder: Path, open_: ExitStack, through: Through, regions: tuple[str, str]) -> Places:
     servers = []
-    for bucket in (SOURCE, TARGET):
+    for bucket, region in zip((SOURCE, TARGET), regions, strict=True):
         (folder / bucket).mkdir()
-        running = versitygw.running(folder / bucket, "--data-integrity-etag")
+        running = versitygw.running(folder / bucket, "--data-integrity-etag", region=region)
         servers.append(server := open_.enter_context(running))
         client = boto3.client(
             "s3",
             endpoint_url=server.url,
             aws_access_key_id=server.access_key_id,
             aws_secret_access_key=server.secret_access_key,
-            region_name="us-east-1",
+            region_name=region,
         )
         client.create_bucket(Bucket=bucket)
-    near, far = servers
+    near, far = (replace(server, url=through(server.url)) for server in servers)
     keys = {"ACCESS_KEY_ID": near.access_key_id, "SECRET_ACCESS_KEY": near.secret_access_key}
     environment = {"AWS_REGION": "us-east-1", **{f"AWS_{name}": key for name, key in keys.items()}}
-    for name, server in (("NEAR", near), ("FAR", far)):
+    for name, server, region in zip(("NEAR", "FAR"), (near, far), regions, strict=True):
         values = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": server.url, **keys}
+        values["REGION"] = region
         environment |= _rclone_remote(name, values)
     urls = (f"s3://{SOURCE}", f"s3://{TARGET}")
     return Places("s3", urls, (near.url, far.url), folder, environment)
 
 
-def _gcs(folder: Path, open_: ExitStack) -> Places:
-    url = open_.enter_context(fake_gcs.running(folder / "server.log"))
+def _gcs(folder: Path, open_: ExitStack, through: Through) -> Places:
+    url = through(open_.enter_context(fake_gcs.running(folder / "server.log")))
     values = {
         "TYPE": "google cloud storage",
         "ENDPOINT": f"{url}/storage/v1/",
@@ -174,10 +199,10 @@ def _gcs(folder: Path, open_: ExitStack) -> Places:
     return Places("gcs", urls, (url, url), folder, environment, anonymous + _in_region("gcs"))
 
 
-def _azure(folder: Path, open_: ExitStack) -> Places:
+def _azure(folder: Path, open_: ExitStack, through: Through) -> Places:
     (folder / "azurite").mkdir()
     server = open_.enter_context(azurite.running(folder / "azurite"))
-    url = f"{server.url}/{server.account}"
+    url = f"{through(server.url)}/{server.account}"
     connection = f"AccountName={server.account};AccountKey={server.account_key};BlobEndpoint={url};"
     for container in (SOURCE, TARGET):
         with ContainerClient.from_connection_string(connection, container) as client:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from bench import rerun, small
-from bench.contest import Contest, Round, cases_of
+from bench import latency, rerun, small
+from bench.contest import Contest, Round, cases_of, options_of
 from bench.places import SOURCE, Places, Unavailable, open_places
 
 CONTEST = Contest("case", "ours", "theirs", 1.5, 1.0)
@@ -52,6 +52,19 @@ def test_a_round_copies_all_objects(places: Places) -> None:
     assert set(found.seconds) == {small.ONE, small.OWN, small.TRUSTED}
     assert found.server_cpu_s.keys() == found.seconds.keys()
     assert bench.gateway_cpu_ms() > 0
+
+
+@pytest.mark.long
+def test_of_two_peers_the_better_one_counts() -> None:
+    try:
+        cases, rounds = latency.measure(options_of(None, ["--smoke", "--only", "latency-one"]))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    assert rounds == 1
+    for case in cases:  # None without rclone.
+        assert (case.case, case.against) == ("latency-one", latency.BETTER)
+        assert case.seconds is not None
+        assert case.seconds["cp of one"] > latency.LATE_MS / 1000
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.faults import azurite, fake_gcs, versitygw
+from tests.faults import azurite, fake_gcs, toxiproxy, versitygw
 from tests.faults.go_programs import Unavailable
 from tests.faults.tools import HCLFMT, RCLONE
 
@@ -21,6 +21,7 @@ _INSTALL: Final[dict[str, Callable[[], object]]] = {
     "azurite": lambda: azurite.program(install_s=None),
     "hclfmt": lambda: HCLFMT.binary(build_s=None),
     "rclone": lambda: RCLONE.binary(build_s=None),
+    "toxiproxy": lambda: toxiproxy.PROGRAM.binary(build_s=None),
 }
 
 

@@ -77,7 +77,9 @@ class Program:
                 text=True,
                 timeout=build_s,
             )
-            shutil.move(f"{scratch}/bin/{self.name}", target)
+            # Go names it for the last folder of its path.
+            made = self.module.partition("@")[0].rpartition("/")[2]
+            shutil.move(f"{scratch}/bin/{made}", target)
 
 
 def make_once(target: Path, name: str, make: Callable[[], None], within_s: float | None) -> None:

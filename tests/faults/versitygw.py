@@ -40,11 +40,12 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, *options: str) -> Iterator[Server]:
+def running(root: Path, *options: str, region: str = "us-east-1") -> Iterator[Server]:
     """A server that keeps buckets as directories below `root`, until the block ends.
 
     Args:
         options: of its posix back end, for example `--data-integrity-etag`.
+        region: the one that requests are signed for.
 
     Raises:
         Unavailable: there is none, or it does not come up (its file system may lack extended
@@ -56,6 +57,7 @@ def running(root: Path, *options: str) -> Iterator[Server]:
     identity = {
         "ROOT_ACCESS_KEY_ID": access_key_id,
         "ROOT_SECRET_ACCESS_KEY": secret_access_key,
+        "VGW_REGION": region,
     }
     command = [str(binary()), "--port", address, "--keep-alive", "--quiet", "posix"]
     command += [*options, str(root)]
