@@ -26,6 +26,7 @@ from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
 from bench.places import Places, open_places
 from bench.report import Case, spread_of
+from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -183,4 +184,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep_stdout()  # The solver prints.
     raise SystemExit(main())
