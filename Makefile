@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Programs in Go and JavaScript that tests start.
 PROGRAMS := $(VENV)/.programs
-BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
+BENCHES = wan $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 # Of tests, more than there are processors: much of the time is waiting for other processes.
 WORKERS ?= 3
 # Which tests of emulated machines run.

@@ -74,14 +74,26 @@ def spread_of(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / middle if middle else 0.0
 
 
-def finish(bench: str, cases: Sequence[Case], *, runs: int, as_json: bool) -> int:
-    """Print the figures; the process's exit status: 1 when a case misses its floor."""
+def finish(
+    bench: str,
+    cases: Sequence[Case],
+    *,
+    runs: int,
+    as_json: bool,
+    more: Mapping[str, object] | None = None,
+) -> int:
+    """Print the figures; the process's exit status: 1 when a case misses its floor.
+
+    Args:
+        more: entries of the JSON object beside the results.
+    """
     document = {
         "bench": bench,
         "commit": commit(),
         "machine": machine(),
         "runs": runs,
         "results": [asdict(case) for case in cases],
+        **(more or {}),
     }
     print(json.dumps(document, indent=2) if as_json else _table(document, cases))
     return 0 if all(case.holds for case in cases) else 1

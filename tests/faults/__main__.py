@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bench.wan import network
 from tests.faults import azurite, fake_gcs, toxiproxy, versitygw
 from tests.faults.go_programs import Unavailable
 from tests.faults.tools import HCLFMT, RCLONE
@@ -22,6 +23,7 @@ _INSTALL: Final[dict[str, Callable[[], object]]] = {
     "hclfmt": lambda: HCLFMT.binary(build_s=None),
     "rclone": lambda: RCLONE.binary(build_s=None),
     "toxiproxy": lambda: toxiproxy.PROGRAM.binary(build_s=None),
+    "wan-switch": lambda: network.binary(build_s=None),
 }
 
 

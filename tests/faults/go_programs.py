@@ -50,10 +50,7 @@ class Program:
             if not Path(found).is_file():
                 raise Unavailable(f"{self.variable} names no file: {found}")
             return Path(found)
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = home / "skyplane-orchestration" / "bin"
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / self.name
+        target = cache_folder() / self.name
         make_once(target, self.name, lambda: self._build(target, build_s), build_s)
         return target
 
@@ -80,6 +77,14 @@ class Program:
             # Go names it for the last folder of its path.
             made = self.module.partition("@")[0].rpartition("/")[2]
             shutil.move(f"{scratch}/bin/{made}", target)
+
+
+def cache_folder() -> Path:
+    """Where this user's built programs are kept."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "skyplane-orchestration" / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def make_once(target: Path, name: str, make: Callable[[], None], within_s: float | None) -> None:
@@ -118,8 +123,9 @@ def running(
     log_file: Path,
     environment: Mapping[str, str],
     cwd: Path | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[int]:
-    """A server on a port of 127.0.0.1, until the block ends; yields its process id.
+    """A server on a port of an address, until the block ends; yields its process id.
 
     Where `setpriv` is, the server also ends with the thread that called this, however that ends.
 
@@ -133,18 +139,20 @@ def running(
             (*bound, *command), cwd=cwd, env={**os.environ, **environment}, stdout=log, stderr=log
         )
         try:
-            _wait_until_up(process, port, log_file)
+            _wait_until_up(process, (host, port), log_file)
             yield process.pid
         finally:
             process.terminate()
             process.wait(_START_S)
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
+def _wait_until_up(
+    process: subprocess.Popen[bytes], address: tuple[str, int], log_file: Path
+) -> None:
     deadline_s = time.monotonic() + _START_S
     while time.monotonic() < deadline_s and process.poll() is None:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(address, timeout=1).close()
         except OSError:
             time.sleep(0.02)
         else:

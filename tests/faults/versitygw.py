@@ -6,7 +6,7 @@ and preconditions, so it refuses what moto lets pass. `go_programs` says how it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,29 +40,37 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, *options: str, region: str = "us-east-1") -> Iterator[Server]:
+def running(
+    root: Path,
+    *options: str,
+    region: str = "us-east-1",
+    host: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+) -> Iterator[Server]:
     """A server that keeps buckets as directories below `root`, until the block ends.
 
     Args:
         options: of its posix back end, for example `--data-integrity-etag`.
         region: the one that requests are signed for.
+        host: the address that it listens on.
+        prefix: words before its command, which enter another network namespace.
 
     Raises:
         Unavailable: there is none, or it does not come up (its file system may lack extended
             attributes).
     """
     port = free_port()
-    address = f"127.0.0.1:{port}"
+    address = f"{host}:{port}"
     access_key_id, secret_access_key = "versity-key", "versity-secret"
     identity = {
         "ROOT_ACCESS_KEY_ID": access_key_id,
         "ROOT_SECRET_ACCESS_KEY": secret_access_key,
         "VGW_REGION": region,
     }
-    command = [str(binary()), "--port", address, "--keep-alive", "--quiet", "posix"]
+    command = [*prefix, str(binary()), "--port", address, "--keep-alive", "--quiet", "posix"]
     command += [*options, str(root)]
     log_file = root.parent / f"{root.name}.log"
-    with go_programs.running(command, port, log_file, identity) as pid:
+    with go_programs.running(command, port, log_file, identity, host=host) as pid:
         yield Server(f"http://{address}", access_key_id, secret_access_key, pid)
 
 

@@ -1,0 +1,181 @@
+"""A scenario's regions as a network, with a store in each end of its transfers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import boto3
+from tests.faults import versitygw
+
+from bench.wan import network
+from bench.wan.network import Network, Pair, Unavailable
+from bench.wan.scaled_grid import write_scaled
+from bench.wan.scenario import Scenario
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.units import BYTES_PER_MIB
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Of what the switch carries alone, a plan may use so much: the gateways need the rest.
+MOST_OF_SWITCH: Final = 0.5
+BUCKET: Final = "bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The store of a region; its bucket is a folder of this machine."""
+
+    region: str
+    url: str
+    folder: Path
+
+    def place(self, prefix: str) -> Location:
+        return Location(f"s3://{BUCKET}/{prefix}/", region=self.region, endpoint_url=self.url)
+
+    def files(self, prefix: str) -> dict[str, Path]:
+        """Key below the prefix -> file."""
+        root = self.folder / BUCKET / prefix
+        return {str(file.relative_to(root)): file for file in root.rglob("*") if file.is_file()}
+
+    def remove(self, prefix: str) -> None:
+        shutil.rmtree(self.folder / BUCKET / prefix, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """What transfers run over.
+
+    Attributes:
+        grid_directory: the scaled grid, on which plans are made.
+        carries_gbps: what the switch carries alone.
+    """
+
+    scenario: Scenario
+    folder: Path
+    grid_directory: Path
+    grid: Grid
+    network: Network
+    stores: dict[str, Store]
+    carries_gbps: float
+
+    def require_carried(self, plan: TransferPlan) -> None:
+        """Raise Unavailable for a plan that the switch would be the bound of."""
+        gbps = sum(edge.flow_gbps for edge in plan.edges)
+        if gbps > MOST_OF_SWITCH * self.carries_gbps:
+            raise Unavailable(
+                f"the plan sends {gbps:.2f} Gbit/s over its edges, and the switch carries"
+                f" {self.carries_gbps:.2f} here: divide the rates by a larger scale"
+            )
+
+    def set_lines(self, plan: TransferPlan) -> None:
+        """All lines as the grid and the scenario say, for the instances of a plan."""
+        for src in self.grid.tags:
+            here = plan.instances.get(src)
+            kind = self.grid.instance_type(src.partition(":")[0], here.type if here else None)
+            count = here.count if here else 1
+            self.network.set_node(src, kind.egress_gbps * count, kind.ingress_gbps * count)
+            for dst in self.grid.tags:
+                if src != dst:
+                    there = plan.instances.get(dst)
+                    self._set_line(src, dst, min(count, there.count if there else 1))
+
+    def _set_line(self, src: str, dst: str, instances: int) -> None:
+        row, column = self.grid.index_of(src), self.grid.index_of(dst)
+        gbps = float(self.grid.throughput_gbps[row, column]) * instances
+        loss = 0.0
+        for line in self.scenario.lines:
+            if (line.src, line.dst) == (src, dst):
+                gbps, loss = gbps * line.rate_share, line.loss
+        rtt_s = float(self.grid.rtt_ms[row, column]) / 1e3
+        self.network.set_pair(src, dst, Pair(rtt_s, gbps, loss))
+
+    def fill(self, store: Store, prefix: str, size_bytes: int) -> int:
+        """Write objects of random bytes, of so many bytes together or a little more; the bytes."""
+        each = self.scenario.object_mib * BYTES_PER_MIB
+        client = _client(store.url)
+        count = -(-size_bytes // each)
+        for number in range(count):
+            key = f"{prefix}/{number:05}"
+            client.put_object(Bucket=BUCKET, Key=key, Body=os.urandom(each))
+        return count * each
+
+
+def _client(url: str) -> S3Client:
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=os.environ["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+
+
+@contextmanager
+def opened(scenario: Scenario, folder: Path) -> Iterator[Area]:
+    """The area of a scenario, until the block ends. Raises Unavailable.
+
+    The stores' keys are in the environment from then on.
+    """
+    given = load_grid(scenario.grid)
+    tags = scenario.regions or given.tags
+    write_scaled(given, tags, scenario.scale, folder / "grid")
+    grid = load_grid(folder / "grid")
+    ends = list(dict.fromkeys(end for pair in scenario.transfers for end in pair))
+    with ExitStack() as open_:
+        nodes = [*tags, *(_store_node(end) for end in ends if scenario.store_rtt_ms)]
+        made = open_.enter_context(network.opened(nodes, mtu=scenario.mtu))
+        carries_gbps = made.carries_alone_gbps()
+        stores = {end: _store(scenario, made, end, folder, open_) for end in ends}
+        yield Area(scenario, folder, folder / "grid", grid, made, stores, carries_gbps)
+
+
+def _store_node(region: str) -> str:
+    return f"store of {region}"
+
+
+def _store(scenario: Scenario, made: Network, region: str, folder: Path, open_: ExitStack) -> Store:
+    node = region
+    if scenario.store_rtt_ms:
+        node = _store_node(region)
+        made.set_line(region, node, Pair(scenario.store_rtt_ms / 1e3))
+        made.set_line(network.HOST, node, Pair(scenario.store_rtt_ms / 1e3))
+    root = folder / region.replace(":", "-")
+    root.mkdir()
+    server = open_.enter_context(
+        versitygw.running(
+            root, "--data-integrity-etag", host=made.address(node), prefix=made.enter(node)
+        )
+    )
+    os.environ["AWS_ACCESS_KEY_ID"] = server.access_key_id
+    os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_access_key
+    _client(server.url).create_bucket(Bucket=BUCKET)
+    return Store(region, server.url, root)
+
+
+def differing(source: Store, from_: str, target: Store, to: str) -> Sequence[str]:
+    """Keys that are not the same bytes at both ends."""
+    ours, theirs = source.files(from_), target.files(to)
+    return sorted(
+        key
+        for key in ours.keys() | theirs.keys()
+        if key not in ours or key not in theirs or not _is_same(ours[key], theirs[key])
+    )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    with one.open("rb") as left, other.open("rb") as right:
+        while True:
+            pieces = left.read(BYTES_PER_MIB), right.read(BYTES_PER_MIB)
+            if pieces[0] != pieces[1]:
+                return False
+            if not pieces[0]:
+                return True
