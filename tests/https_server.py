@@ -25,8 +25,7 @@ def serving(
     handler: Callable[..., BaseHTTPRequestHandler], folder: Path
 ) -> Iterator[tuple[str, str]]:
     """Its address, and the path of a PEM file by which clients trust it."""
-    path = folder / "server.pem"
-    path.write_bytes(_pair())
+    path = certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     with ThreadingHTTPServer((HOST, 0), handler) as server:
@@ -38,6 +37,13 @@ def serving(
         finally:
             server.shutdown()
             thread.join()
+
+
+def certificate(folder: Path) -> Path:
+    """A new PEM file with a key and its certificate for `HOST`, by which clients trust it."""
+    path = folder / "server.pem"
+    path.write_bytes(_pair())
+    return path
 
 
 def _pair() -> bytes:

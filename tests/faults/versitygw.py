@@ -46,6 +46,7 @@ def running(
     region: str = "us-east-1",
     host: str = "127.0.0.1",
     prefix: Sequence[str] = (),
+    certificate: Path | None = None,
 ) -> Iterator[Server]:
     """A server that keeps buckets as directories below `root`, until the block ends.
 
@@ -54,6 +55,7 @@ def running(
         region: the one that requests are signed for.
         host: the address that it listens on.
         prefix: words before its command, which enter another network namespace.
+        certificate: PEM file with its key and certificate, for HTTPS; None for HTTP.
 
     Raises:
         Unavailable: there is none, or it does not come up (its file system may lack extended
@@ -67,11 +69,14 @@ def running(
         "ROOT_SECRET_ACCESS_KEY": secret_access_key,
         "VGW_REGION": region,
     }
-    command = [*prefix, str(binary()), "--port", address, "--keep-alive", "--quiet", "posix"]
-    command += [*options, str(root)]
+    command = [*prefix, str(binary()), "--port", address, "--keep-alive", "--quiet"]
+    if certificate is not None:
+        command += ["--cert", str(certificate), "--key", str(certificate)]
+    command += ["posix", *options, str(root)]
     log_file = root.parent / f"{root.name}.log"
     with go_programs.running(command, port, log_file, identity, host=host) as pid:
-        yield Server(f"http://{address}", access_key_id, secret_access_key, pid)
+        scheme = "http" if certificate is None else "https"
+        yield Server(f"{scheme}://{address}", access_key_id, secret_access_key, pid)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,20 @@ def test_distance_is_great_circle() -> None:
     assert distance[0, 0] == 0
 
 
+def test_the_shipped_speed_of_gateways_is_that_of_the_bench(shipped: Grid) -> None:
+    file = Path(__file__).parents[2] / "docs" / "performance" / "gateway_speed.json"
+    run = json.loads(file.read_text(encoding="utf-8"))
+    rates = {row["case"]: float(f"{row['value']:.2g}") for row in run["results"]}
+    for kind in shipped.types:
+        assert kind.speed is not None
+        ends = ", files" if kind.cloud == "local" else ""
+        for role in ("source", "relay", "sink"):
+            assert getattr(kind.speed, f"{role}_gbps") == rates[role + ends]
+        assert kind.speed.measured_on.startswith(run["machine"].partition(",")[0])
+        assert run["commit"] in kind.speed.measured_on
+        assert kind.speed.as_of
+
+
 # ---------------------------------------------------------------- refusal
 
 
@@ -191,6 +205,7 @@ LIMITS = (
     "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
     "instance_limit\n"
 )
+SPEEDS = LIMITS.replace("\n", ",source_gbps_per_vcpu,relay_gbps_per_vcpu,sink_gbps_per_vcpu\n")
 BURSTS = LIMITS.replace("\n", ",burst_ingress_gbps,burst_s\n")
 STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
 
@@ -224,6 +239,8 @@ STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
         ("instance_prices.csv", "region,ratio\naws:us-east-1,x\n", "row 2: ratio"),
         ("instance_prices.csv", "region,ratio\naws:us-east-1,0\n", "row 2: ratio is 0"),
         ("instance_prices.csv", "region,ratio\n" + 2 * "aws:us-east-1,1\n", "row 3: .* twice"),
+        ("limits.csv", SPEEDS + "aws,x,1,1,1,64,1,1,2,,2\n", "row 2: .* need a rate above 0 each"),
+        ("limits.csv", SPEEDS + "aws,x,1,1,1,64,1,1,2,0,2\n", "row 2: .* need a rate above 0"),
         ("limits.csv", LIMITS + "oracle,x,1,1,1,64,1,1\n", "row 2: unknown cloud 'oracle'"),
         ("limits.csv", LIMITS + "aws,x,1,1,1,0,1,1\n", r"limits\.csv row 2: connection_limit"),
         ("limits.csv", LIMITS + 2 * "aws,x,1,1,1,64,1,1\n", "row 3: .* twice"),

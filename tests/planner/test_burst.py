@@ -16,7 +16,7 @@ from skyplane_orchestration.model.job import (
     Objective,
 )
 from skyplane_orchestration.planner import explain_plan, plan
-from skyplane_orchestration.planner.burst import counted, longest_s
+from skyplane_orchestration.planner.burst import longest_s, with_bursts
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
@@ -95,4 +95,4 @@ def test_shipped_types_of_aws_do_not_burst_out_of_the_region() -> None:
         assert kind.as_of
         assert kind.cloud == "local" or kind.source.startswith("sustained: ")
         assert kind.cloud == "local" or "burst" in kind.source.partition("; ")[2]
-    assert counted(shipped, MinimizeCost(1), 1000) is shipped
+    assert with_bursts(shipped, MinimizeCost(1), 1000) is shipped

@@ -12,7 +12,7 @@ from skyplane_gateway.lead import multipart, pipeline
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimits
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, gateway_speed
 from skyplane_orchestration.model.job import (
     Deadline,
     Limits,
@@ -90,7 +90,7 @@ def test_a_gateway_has_as_many_requests_in_flight_as_its_code_says() -> None:
     assert transfer_time.LEAD_OBJECTS == pipeline._IN_FLIGHT
     assert transfer_time.LEAD_PARTS == multipart._PARTS_IN_FLIGHT
     assert transfer_time.SMALL_BYTES == MAX_SMALL_BYTES
-    assert transfer_time.MOST_PROCESSES == gateway_settings.MOST_PROCESSES
+    assert gateway_speed.MOST_PROCESSES == gateway_settings.MOST_PROCESSES
 
 
 def test_requests_in_flight_at_an_end_count_processes_and_the_memory_of_a_sink(

@@ -12,6 +12,7 @@ from tests.transfer.samples import JOB
 from skyplane_orchestration import planner
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.gateway_speed import GatewaySpeed
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.job import (
     ANY_REGION,
@@ -78,6 +79,16 @@ def test_a_relay_that_is_slower_than_the_grid_says_is_left_out() -> None:
     # Another transfer has sent bytes since, so that the next tier of the month is cheaper.
     cheaper = [replace(edge, usd_per_gb=edge.usd_per_gb / 2) for edge in plan.edges]
     assert replace(plan, edges=tuple(cheaper)).shape == plan.shape
+
+
+def test_processors_limit_a_plan_on_measured_rates_too() -> None:
+    """A probe has no stores at its ends, so it does not show what reading and writing take."""
+    speed = GatewaySpeed(4.0, 4.0, 0.2, "2026-11-28", "2 x Some CPU")
+    grid = replace(GRID, types=tuple(replace(kind, speed=speed) for kind in GRID.types))
+    plan = plan_of(FASTEST, grid)
+    measured = [EdgeMeasurement(*edge, 9.0, 64, 1, 3.0, 1, 0.0) for edge in CARRIED]
+    found = plan_measured(grid, JOB, plan, measured, FREE, {})
+    assert found.throughput_gbps == pytest.approx(4 * 0.2)
 
 
 def test_what_the_listing_has_shown_still_counts() -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
+from skyplane_orchestration.grids.gateway_speed import (
+    MOST_PROCESSES,
+    SINK,
+    SOURCE,
+    GatewaySpeed,
+    Role,
+)
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.monthly_volume import NOTHING_SENT, MonthlyVolume
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
@@ -45,6 +53,7 @@ class InstanceType:
         burst_egress_gbps, burst_ingress_gbps: the rates of a burst, not below the sustained ones;
             None where the provider publishes none.
         burst_s: the least time that a burst of a new instance lasts; 0 without a burst.
+        speed: what its processors let gateways carry; None where nobody has measured it.
         provenance: `table` for the grid's own file, else `shipped`.
     """
 
@@ -62,6 +71,7 @@ class InstanceType:
     burst_egress_gbps: float | None = None
     burst_ingress_gbps: float | None = None
     burst_s: float = 0.0
+    speed: GatewaySpeed | None = None
 
     @property
     def has_burst(self) -> bool:
@@ -73,6 +83,36 @@ class InstanceType:
             self,
             egress_gbps=self.burst_egress_gbps or self.egress_gbps,
             ingress_gbps=self.burst_ingress_gbps or self.ingress_gbps,
+        )
+
+    @property
+    def processes(self) -> int:
+        """Gateway processes of an instance."""
+        return max(1, min(self.vcpus, MOST_PROCESSES))
+
+    def processor_gbps(self, *roles: Role) -> float:
+        """What the processors carry in these roles, a busy vCPU per process; infinite if unknown.
+
+        The work of a process outside its interpreter may use more vCPUs, which is not counted.
+        """
+        if self.speed is None or not roles:
+            return math.inf
+        return self.processes * self.speed.gbps(*roles)
+
+    def carrying(self, *roles: Role) -> InstanceType:
+        """The same type with the lower of its network and its processors in these roles.
+
+        Nothing enters a region that is a source only, and nothing leaves one that is a sink only.
+        """
+        most = self.processor_gbps(*roles)
+        egress = math.inf if roles == (SINK,) else most
+        ingress = math.inf if roles == (SOURCE,) else most
+        if egress >= self.egress_gbps and ingress >= self.ingress_gbps:
+            return self
+        return replace(
+            self,
+            egress_gbps=min(self.egress_gbps, egress),
+            ingress_gbps=min(self.ingress_gbps, ingress),
         )
 
 

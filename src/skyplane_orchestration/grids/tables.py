@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grids.gateway_speed import GatewaySpeed
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (
     FROM_SHIPPED,
@@ -31,6 +32,8 @@ _TYPE_COLUMNS = (
     "usd_per_hour",
     "instance_limit",
 )
+#: Optional, all of them or none.
+_SPEED_COLUMNS = tuple(f"{role}_gbps_per_vcpu" for role in ("source", "relay", "sink"))
 
 
 def shipped_files() -> Traversable:
@@ -146,6 +149,7 @@ def _instance_type(row: Row, provenance: str) -> InstanceType:
         burst_egress_gbps=row.optional_quantity("burst_egress_gbps"),
         burst_ingress_gbps=row.optional_quantity("burst_ingress_gbps"),
         burst_s=row.optional_quantity("burst_s") or 0.0,
+        speed=_gateway_speed(row),
     )
     if kind.has_burst != (kind.burst_s > 0):
         raise row.bad("a burst needs a rate (burst_egress_gbps, burst_ingress_gbps) and burst_s")
@@ -153,6 +157,16 @@ def _instance_type(row: Row, provenance: str) -> InstanceType:
     if at_burst.egress_gbps < kind.egress_gbps or at_burst.ingress_gbps < kind.ingress_gbps:
         raise row.bad("a burst rate is below the sustained one")
     return kind
+
+
+def _gateway_speed(row: Row) -> GatewaySpeed | None:
+    rates = [row.optional_quantity(column) for column in _SPEED_COLUMNS]
+    if rates == [None, None, None]:
+        return None
+    source, relay, sink = rates
+    if not (source and relay and sink):
+        raise row.bad(f"{', '.join(_SPEED_COLUMNS)} need a rate above 0 each, or none")
+    return GatewaySpeed(source, relay, sink, row.day("speed_as_of"), row.get("speed_source"))
 
 
 def read_price_ratios(

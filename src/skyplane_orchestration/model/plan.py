@@ -56,12 +56,14 @@ class InstanceGroup:
     Attributes:
         network_tier: of their public addresses, `premium` or `standard`; empty where the cloud
             has no such choice.
+        processor_gbps: what the processors of one instance carry there; None where unknown.
     """
 
     type: str
     count: int
     usd_per_hour: float = 0.0
     network_tier: str = ""
+    processor_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,14 @@ class GridReference:
     Attributes:
         throughput: `measured`, `modelled` or `mixed`, over the edges that the plan uses.
         prices: `table`, `rules`, `override` or `mixed`, over the same edges.
+        gateway_speed: when and where the gateway's own speed was measured; empty if it is unknown.
     """
 
     name: str
     as_of: str
     throughput: str
     prices: str = "rules"
+    gateway_speed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,
+    roles_in,
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import is_single_region
@@ -204,7 +205,10 @@ def _overlay(request: PlanRequest, regions: tuple[str, ...], instances: int) -> 
     as the end with fewer allows, (4h) and (4i).
     """
     grid, limits = request.grid, request.limits
-    types = {tag: chosen_type(grid, tag, limits) for tag in regions}
+    types = {
+        tag: chosen_type(grid, tag, limits, roles_in(tag, request.src, request.destinations))
+        for tag in regions
+    }
     counts = {
         tag: min(instances, quota_of(grid, tag, kind, limits).instances)
         for tag, kind in types.items()

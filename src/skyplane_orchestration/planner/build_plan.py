@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,7 +10,8 @@ from typing import Any, Final
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.grids import FROM_RULES, Grid
+from skyplane_orchestration.grids import FROM_RULES, Grid, InstanceType
+from skyplane_orchestration.grids.gateway_speed import SINK, SOURCE
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
 from skyplane_orchestration.grids.price_rules import STANDARD
 from skyplane_orchestration.model.job import Limits, require_at_least, require_positive
@@ -31,6 +33,7 @@ from skyplane_orchestration.planner.constraint_names import (
 from skyplane_orchestration.planner.instance_options import (
     quota_of,
     read_limit_gbps,
+    roles_in,
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.overlay import Overlay
@@ -239,11 +242,11 @@ def overlay_fields(
         "transfer_s": request.transfer_s_of(overlay),
         "provision_s": wait_s,
         "cost": request.cost(egress_usd_per_gb, overlay, wait_s),
-        "instances": _instance_groups(grid, overlay),
+        "instances": _instance_groups(request, overlay),
         "edges": edges,
         "binding": binding,
         "solver": solver,
-        "grid": _grid_reference(grid, edges),
+        "grid": _grid_reference(grid, edges, overlay.types.values()),
     }
 
 
@@ -293,17 +296,18 @@ def _notes_on_quotas(
                 )
 
 
-def _instance_groups(grid: Grid, overlay: Overlay) -> dict[str, InstanceGroup]:
-    """The instances of each region, with their type, price and network tier."""
-    return {
-        tag: InstanceGroup(
-            overlay.types[tag].name,
-            count,
-            overlay.types[tag].usd_per_hour,
-            _network_tier(grid, overlay, tag),
+def _instance_groups(request: PlanRequest, overlay: Overlay) -> dict[str, InstanceGroup]:
+    """The instances of each region, with their type, price, network tier and processors."""
+    found = {}
+    for tag, count in overlay.instances.items():
+        kind = overlay.types[tag]
+        roles = roles_in(tag, request.src, request.destinations)
+        gbps = kind.processor_gbps(*(roles if overlay.flows else (SOURCE, SINK)))
+        tier = _network_tier(request.grid, overlay, tag)
+        found[tag] = InstanceGroup(
+            kind.name, count, kind.usd_per_hour, tier, gbps if math.isfinite(gbps) else None
         )
-        for tag, count in overlay.instances.items()
-    }
+    return found
 
 
 def _network_tier(grid: Grid, overlay: Overlay, tag: str) -> str:
@@ -324,13 +328,18 @@ def _plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
     )
 
 
-def _grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
+def _grid_reference(
+    grid: Grid, edges: Sequence[PlanEdge], types: Iterable[InstanceType]
+) -> GridReference:
     """The grid, and the provenance of its figures over these edges."""
     return GridReference(
         name=grid.name,
         as_of=grid.as_of,
         throughput=_one_or_mixed((edge.throughput for edge in edges), MODELLED),
         prices=_one_or_mixed((edge.price for edge in edges), FROM_RULES),
+        gateway_speed="; ".join(
+            dict.fromkeys(kind.speed.provenance for kind in types if kind.speed is not None)
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""Which rate of an instance type counts: the sustained one, or that of its burst.
+"""Which rate of an instance type counts: that of its network or of its processors, and of the
+network the sustained one or that of its burst.
 
 A burst counts only for a transfer that surely ends while it lasts. Without a volume, and for the
 most throughput, nothing bounds the transfer's time, so the sustained rates count.
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import Deadline, MinimizeCost, Objective
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.planner.instance_options import roles_in
 from skyplane_orchestration.units import gb_to_gbit
 
 #: Flows of a plan may exceed a limit by rounding.
@@ -28,7 +31,7 @@ def longest_s(objective: Objective, volume_gb: float | None) -> float | None:
     return objective.seconds if isinstance(objective, Deadline) else None
 
 
-def counted(grid: Grid, objective: Objective, volume_gb: float | None) -> Grid:
+def with_bursts(grid: Grid, objective: Objective, volume_gb: float | None) -> Grid:
     """The grid whose types have the rates that count for this job."""
     longest = longest_s(objective, volume_gb)
     if longest is None or not any(_counts(kind, longest) for kind in grid.types):
@@ -80,6 +83,25 @@ def rate_sentences(grid: Grid, plan: TransferPlan, objective: Objective) -> Iter
         else:
             why = f"{burst} does not count, because the transfer may take {longest:.0f} s"
         yield f"{name} sustains {_rates(kind)} per instance; {why}."
+
+
+def processor_sentences(grid: Grid, plan: TransferPlan) -> Iterator[str]:
+    """For each region of the plan whose processors carry less than its network: by how much.
+
+    Args:
+        grid: with the rates that count for the plan.
+    """
+    for tag, group in plan.instances.items():
+        kind = grid.instance_type(tag.partition(":")[0], group.type)
+        roles = roles_in(tag, plan.src, (plan.dst,))
+        network = kind.egress_gbps if tag == plan.src else kind.ingress_gbps
+        most = kind.processor_gbps(*roles)
+        if kind.speed is not None and most < network:
+            yield (
+                f"The gateway's processor binds in {tag} before its network: as {roles[0]},"
+                f" {counted(kind.processes, 'vCPU')} of {kind.name} carry {most:.3g} Gbit/s and"
+                f" the network {network:g} ({kind.speed.provenance})."
+            )
 
 
 def _rates(kind: InstanceType) -> str:

@@ -21,6 +21,8 @@ from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hou
 MEASURED_OVER = 64
 #: What the solver's tolerance and rounding may leave, relative to the limit.
 RELATIVE = 1e-5
+#: A gateway process keeps at least one vCPU busy, and an instance has no more processes.
+MOST_PROCESSES = 8
 #: A plan for one destination or for several.
 AnyPlan = TransferPlan | MulticastPlan
 #: The edges and the flow of each path or tree.
@@ -117,6 +119,7 @@ def beyond_region_limits(
             yield f"{region} has instances of {kind.name} where {asked} was asked for"
         yield from _beyond_quotas(region, kind, group.count, grid, limits)
         yield from _beyond_instances(plan, region, kind, group.count)
+        yield from _beyond_processors(plan, region, kind, group.count, is_end=region in ends)
 
 
 def _beyond_quotas(
@@ -148,6 +151,25 @@ def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int
     ):
         if above(used, limit):
             yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
+
+
+def _beyond_processors(
+    plan: AnyPlan, region: str, kind: InstanceType, count: int, *, is_end: bool
+) -> Iterator[str]:
+    """The seconds that the gateways of a region are busy in each second, where known."""
+    if kind.speed is None:
+        return
+    received = sum(edge.flow_gbps for edge in plan.edges if edge.dst == region)
+    sent = sum(edge.flow_gbps for edge in plan.edges if edge.src == region)
+    if region == plan.src:
+        busy = sent / kind.speed.source_gbps
+    elif is_end:
+        busy = received / kind.speed.sink_gbps + sent / kind.speed.relay_gbps
+    else:
+        busy = sent / kind.speed.relay_gbps
+    vcpus = min(kind.vcpus, MOST_PROCESSES) * count
+    if above(busy, vcpus):
+        yield f"processors of {region}: {busy:g} vCPUs busy where {vcpus} run gateways"
 
 
 def _paths(plan: TransferPlan) -> Iterator[str]:

@@ -22,7 +22,11 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.burst import counted, rate_sentences
+from skyplane_orchestration.planner.burst import (
+    processor_sentences,
+    rate_sentences,
+    with_bursts,
+)
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import describe_limit
@@ -89,7 +93,8 @@ class Explanation:
         more: one more instance per region, where that improves the plan; else None.
         money, more_money: the plan's cost, and 10 % more.
         gbps_for_more: the most throughput for 10 % more; None for a plan without edges.
-        rates: which rates of the plan's instance types count, where they have a burst.
+        rates: which rates of the plan's instance types count, where they have a burst or where
+            their processors carry less than their network.
     """
 
     plan: TransferPlan
@@ -132,9 +137,10 @@ def explain_plan(
     if not explained.edges:
         return Explanation(explained, None, (), None, money, money * MORE_MONEY, None)
     objective = objective_from_dict(explained.objective)
-    rates = tuple(rate_sentences(grid, explained, objective))
+    bursts = rate_sentences(grid, explained, objective)
     # All second plans count the same rates as the plan, whatever their own objective.
-    grid = counted(grid, objective, explained.volume_gb)
+    grid = with_bursts(grid, objective, explained.volume_gb)
+    rates = (*bursts, *processor_sentences(grid, explained))
 
     def replan(
         objective: Objective, without: tuple[str, ...] = (), within: _Bounds = (grid, limits)

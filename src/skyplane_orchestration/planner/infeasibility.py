@@ -24,12 +24,13 @@ from skyplane_orchestration.planner.constraint_names import (
     NO_ROUTE,
     OBJECTS,
     POLICY_MAX_JOB_USD,
+    PROCESSOR,
     STORAGE_READ,
     STORAGE_WRITE,
     THROUGHPUT_FLOOR,
     VCPU_QUOTA,
 )
-from skyplane_orchestration.planner.instance_options import Quota, quota_of
+from skyplane_orchestration.planner.instance_options import Quota, quota_of, roles_in
 from skyplane_orchestration.planner.overlay import Overlay, instances_needed
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ _WORDS = {
     VCPU_QUOTA: "the number of vCPUs in",
     STORAGE_READ: "what can be read from the store in",
     STORAGE_WRITE: "what can be written to the store in",
+    PROCESSOR: "what the gateways' processors carry in",
     EGRESS_LIMIT: "what the instances can send from",
     INGRESS_LIMIT: "what the instances can receive in",
     CONNECTION_LIMIT_OUT: "the connections of the instances out of",
@@ -97,6 +99,7 @@ def binding_limits(request: PlanRequest, overlay: Overlay) -> Names:
 
     The rate and connection limits of a region bind only where its quota allows no more instances.
     """
+    ends = request.src, request.destinations
     names = list(binding_stores(request, overlay.throughput_gbps))
     bound = request.object_bound(overlay)
     if bound.what and bound.seconds >= (request.transfer_s_of(overlay) or 0.0) * (1 - _TIGHT):
@@ -105,9 +108,14 @@ def binding_limits(request: PlanRequest, overlay: Overlay) -> Names:
         kind = overlay.types[tag]
         quota = quota_of(request.grid, tag, kind, request.limits)
         needed = instances_needed(tag, kind, overlay.flows, overlay.connections)
-        tight = [f"{name} {tag}" for name, need in needed.items() if need >= count * (1 - _TIGHT)]
+        tight = [name for name, need in needed.items() if need >= count * (1 - _TIGHT)]
         if tight and count >= quota.instances:
-            names.extend([f"{quota.name} {tag}", *tight])
+            processor = kind.processor_gbps(*roles_in(tag, *ends)) * (1 - _TIGHT)
+            by_processor = {EGRESS_LIMIT: kind.egress_gbps, INGRESS_LIMIT: kind.ingress_gbps}
+            tight = [
+                PROCESSOR if by_processor.get(name, 0.0) >= processor else name for name in tight
+            ]
+            names.extend(f"{name} {tag}" for name in dict.fromkeys((quota.name, *tight)))
     return tuple(names)
 
 

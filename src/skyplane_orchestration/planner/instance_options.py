@@ -6,10 +6,11 @@ quota, and its vCPU quota, N <= quota // vcpus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.gateway_speed import RELAY, SINK, SOURCE, Role
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
 
@@ -67,23 +68,38 @@ def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
     return limits.destination_write_gbps or grid.storage_limits(dst)[1]
 
 
-def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
+def roles_in(
+    place: Hashable, src: Hashable, destinations: Collection[Hashable]
+) -> tuple[Role, ...]:
+    """What the gateways of a region do with each byte, between these ends.
+
+    One of several destinations may forward what it writes.
+    """
+    if place == src:
+        return (SOURCE,)
+    if place in destinations:
+        return (SINK,) if len(destinations) == 1 else (SINK, RELAY)
+    return (RELAY,)
+
+
+def chosen_type(grid: Grid, tag: str, limits: Limits, roles: Sequence[Role] = ()) -> InstanceType:
     """The type that the job names for the region's cloud, else the type of a plan there, priced.
 
     That is the cheapest type that is as good as the grid's first of that cloud for which the quotas
     allow an instance. The quotas must allow as many of it.
 
+    Args:
+        roles: what its gateways do; its rates are those of `InstanceType.carrying`. Without any,
+            those of the network.
+
     Raises GridInvalid for a cloud or a type that the grid does not have.
     """
     cloud = tag.partition(":")[0]
-    default = grid.instance_type(cloud, limits.instance_types.get(cloud))
+    default = grid.instance_type(cloud, limits.instance_types.get(cloud)).carrying(*roles)
     if cloud in limits.instance_types:
         return grid.priced(tag, default)
-    quotas = {
-        kind: quota_of(grid, tag, kind, limits).instances
-        for kind in grid.types
-        if kind.cloud == cloud
-    }
+    kinds = [kind.carrying(*roles) for kind in grid.types if kind.cloud == cloud]
+    quotas = {kind: quota_of(grid, tag, kind, limits).instances for kind in kinds}
     first = next((kind for kind in quotas if quotas[kind]), default)
     no_worse = [
         kind

@@ -26,7 +26,7 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.baselines import with_floor
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
-from skyplane_orchestration.planner.burst import counted, notes_on_bursts
+from skyplane_orchestration.planner.burst import notes_on_bursts, with_bursts
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
@@ -86,7 +86,7 @@ def plan(
     grid = priced_for(grid, policy, volume_gb)
     is_promised = _has_promise(objective)
     objective = with_floor(grid, src, dst, objective, limits, volume_gb, objects)
-    counting = counted(grid, objective, volume_gb)
+    counting = with_bursts(grid, objective, volume_gb)
     request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
         return _plan_in_single_region(request, objective, policy)

@@ -15,6 +15,7 @@ import numpy as np
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.grids.gateway_speed import RELAY, SINK, SOURCE
 from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import POLICY
@@ -23,6 +24,7 @@ from skyplane_orchestration.planner.instance_options import (
     chosen_type,
     quota_of,
     read_limit_gbps,
+    roles_in,
     types_by_cloud,
     write_limit_gbps,
 )
@@ -227,7 +229,7 @@ def build_problem(
     if has_choice:
         options = _undominated_options(grid, tags, limits, rate * usable, ends)
     else:
-        options = _chosen_options(grid, tags, limits)
+        options = _chosen_options(grid, tags, limits, ends)
     types = tuple(kind for _, kind, _ in options)
     option_region = np.array([region for region, _, _ in options], dtype=np.int64)
     quota = np.array([float(most) for _, _, most in options])
@@ -290,9 +292,14 @@ def _usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask
 _Option = tuple[int, InstanceType, int]
 
 
-def _chosen_options(grid: Grid, tags: Sequence[str], limits: Limits) -> list[_Option]:
+def _chosen_options(
+    grid: Grid, tags: Sequence[str], limits: Limits, ends: Sequence[int]
+) -> list[_Option]:
     """The chosen type of each region whose quotas allow an instance of it."""
-    kinds = [chosen_type(grid, tag, limits) for tag in tags]
+    kinds = [
+        chosen_type(grid, tag, limits, roles_in(region, ends[0], ends[1:]))
+        for region, tag in enumerate(tags)
+    ]
     quotas = [
         quota_of(grid, tag, kind, limits).instances for tag, kind in zip(tags, kinds, strict=True)
     ]
@@ -324,7 +331,8 @@ def _undominated_options(
         )
         for place, kind in np.argwhere(kept):
             number = int(here[place])
-            priced = grid.priced(tags[number], kinds[kind])
+            roles = roles_in(number, ends[0], ends[1:])
+            priced = grid.priced(tags[number], kinds[kind]).carrying(*roles)
             found.append((number, priced, int(quota[place, kind])))
     return sorted(found, key=lambda option: option[0])
 
@@ -343,7 +351,8 @@ def undominated(
     A type is dominated if another is not more expensive and not worse in any limit that matters
     there. The ingress of a source and the egress of a sink never matter. A relay forwards what it
     receives, so its smaller limit matters. No limit matters beyond what the type's connections
-    carry on the region's fastest edge, by (4b) with (4h) and (4i).
+    carry on the region's fastest edge, by (4b) with (4h) and (4i), or beyond what its processors
+    carry there.
 
     Args:
         quota: (R, T) most instances; a type without any is left out.
@@ -358,8 +367,17 @@ def undominated(
         np.array([kind.egress_gbps for kind in types]),
         most_out[:, None] * limit / MEASURED_CONNECTIONS,
     )
+    source, relay, sink = (
+        np.array([kind.processor_gbps(role) for kind in types]) for role in (SOURCE, RELAY, SINK)
+    )
     rate = np.where(
-        as_source[:, None], outward, np.where(as_sink[:, None], inward, np.minimum(inward, outward))
+        as_source[:, None],
+        np.minimum(outward, source),
+        np.where(
+            as_sink[:, None],
+            np.minimum(inward, sink),
+            np.minimum(np.minimum(inward, outward), relay),
+        ),
     )
     price = np.array([kind.usd_per_hour for kind in types])
     no_worse = (

@@ -12,6 +12,7 @@ from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.gateway_speed import SINK, SOURCE
 from skyplane_orchestration.model.job import (
     Deadline,
     MaximizeThroughput,
@@ -22,7 +23,7 @@ from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.candidate import Candidate, priced
-from skyplane_orchestration.planner.constraint_names import OBJECTS
+from skyplane_orchestration.planner.constraint_names import OBJECTS, PROCESSOR
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing
@@ -95,7 +96,7 @@ class SingleRegion:
     def __init__(self, request: PlanRequest, kind: InstanceType, objective: Objective) -> None:
         grid, src, dst = request.grid, request.src, request.dst
         self.tag = _gateway_tag(request)
-        self.kind = kind
+        self.kind = kind = kind.carrying(SOURCE, SINK)
         self.egress_usd_per_gb = 0.0 if src == dst else grid.egress_price(src, dst)
         self._request = request
         self._instance_gbps = min(kind.egress_gbps, kind.ingress_gbps)
@@ -155,9 +156,11 @@ class SingleRegion:
             return (OBJECTS,)
         if overlay.throughput_gbps >= self._store_gbps * (1 - _ROUNDING):
             return infeasibility.binding_stores(self._request, self._store_gbps)
-        if overlay.instances[self.tag] >= self._quota.instances:
-            return (f"{self._quota.name} {self.tag}",)
-        return ()
+        if overlay.instances[self.tag] < self._quota.instances:
+            return ()
+        is_busy = self._instance_gbps >= self.kind.processor_gbps(SOURCE, SINK)
+        names = (self._quota.name, PROCESSOR) if is_busy else (self._quota.name,)
+        return tuple(f"{name} {self.tag}" for name in names)
 
     def _least_with_time(self, time_usd_per_s: float, least: int, max_job_usd: float | None) -> int:
         """The fewest instances from `least` up with about the least sum of bill and time.

@@ -94,9 +94,6 @@ REQUESTS, BATCH_OBJECTS, BATCH_BYTES = 64, 64, 4 * BYTES_PER_MIB
 SMALL_BYTES, READERS, SINK_BYTES = BYTES_PER_MIB, 8, 256 * BYTES_PER_MIB
 #: What the lead has in flight in the whole fleet: batches or objects, and parts.
 LEAD_OBJECTS, LEAD_PARTS = 64, 1024
-#: Gateway processes of an instance: one per processor, up to this.
-MOST_PROCESSES: Final = 8
-
 
 #: The rate of one object in parts, as a share of that of many: `one-large` of bench.copy, where the
 #: processors are the limit. No cloud was measured; upstream's gateway had a third.
@@ -190,8 +187,7 @@ class ObjectWork:
             # A sink counts the bytes of a chunk from its read at the source until its commit.
             held = max(1.0, SINK_BYTES // self.body_bytes) / 2
             at_once = min(at_once, writers, held)
-        processes = max(1, min(kind.vcpus, MOST_PROCESSES))
-        return self.counts.reads * self.body_s / at_once / processes
+        return self.counts.reads * self.body_s / at_once / kind.processes
 
     @property
     def _per_chunk(self) -> int:

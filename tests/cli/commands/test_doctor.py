@@ -14,6 +14,7 @@ from tests.ports import free_port
 
 from skyplane_gateway.stores import Credentials, Reach
 from skyplane_gateway.stores.azure import credentials as azure_credentials
+from skyplane_orchestration.cli import own_speed
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -222,3 +223,18 @@ def test_the_places_are_those_of_a_copy_with_the_same_flag(
     place = "s3://a/p/" if folders else "s3://a/p"
     expected = f"gateways get some that reach {place} only"
     assert checks["credentials of the source"]["detail"] == expected
+
+
+def test_the_speed_of_this_machine_is_measured_beside_that_of_the_grid(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By gateways that copy files here, as little as will do."""
+    monkeypatch.setattr(own_speed, "_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(own_speed, "_COPIES", 2)
+    found = run_json("doctor", "--speed")
+    assert set(found["gbps_per_vcpu"]) == {"source", "relay", "sink"}
+    assert min(found["gbps_per_vcpu"].values()) > 0
+    [check] = [check for check in found["checks"] if check["name"] == "speed"]
+    assert check["state"] == "ok"
+    assert check["detail"].startswith("Gbit/s per vCPU with files, sealed: source ")
+    assert "the grid has source " in check["detail"]
