@@ -67,7 +67,6 @@ from skyplane_orchestration.provision.provisioner import (
 )
 from skyplane_orchestration.recovery.failover_decisions import SILENT_POLLS, FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
-from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import (
     deletes,
     finalize,
@@ -77,6 +76,7 @@ from skyplane_orchestration.transfer import (
     transfer_run,
 )
 from skyplane_orchestration.transfer.client_context import StopAt
+from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
@@ -207,7 +207,12 @@ class FakeControl:
         return SubmittedTransfer(request.transfer_key, tenure.epoch, tenure.lead, joined=False)
 
     def submit(
-        self, request: TransferRequest, *, least_epoch: int = 1, listed: ListedRows | None = None
+        self,
+        request: TransferRequest,
+        *,
+        least_epoch: int = 1,
+        listed: ListedRows | None = None,
+        asked: FirstRequests | None = None,
     ) -> SubmittedTransfer:
         self.script.keys.append((request.transfer_key, least_epoch))
         self.script.listed.append(listed)
@@ -248,7 +253,7 @@ class FakeControl:
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     made = Script()
     monkeypatch.setattr(fleets, "FleetControl", lambda sessions, sealing_key_of: FakeControl(made))
-    monkeypatch.setattr(preflight, "check_place", lambda *_: None)
+    monkeypatch.setattr(FirstRequests, "check_destination", lambda _: None)
     return made
 
 
@@ -438,7 +443,7 @@ def test_a_run_hands_over_what_it_has_listed(
     (listed,) = script.listed
     assert names(listed) == ["a", "b"]
     assert listed is not None
-    assert not listed.is_complete, "the comparison ends at the first object to copy"
+    assert listed.is_complete, "the first page has both"
 
 
 def test_only_the_steps_of_one_run_share_a_listing(
@@ -754,7 +759,9 @@ def test_one_call_looks_at_the_destination_before_it_plans(
     ends = Location(f"{tmp_path}/in/", A), Location("s3://missing/", B, "http://127.0.0.1:9")
     client = client_of(script)
     empty = client.provision(PLAN.without_work())
-    monkeypatch.setattr(preflight, "check_place", Mock(side_effect=NotFound("no such bucket")))
+    monkeypatch.setattr(
+        FirstRequests, "check_destination", Mock(side_effect=NotFound("no such bucket"))
+    )
     monkeypatch.setattr(planning, "plan_job", Mock(side_effect=AssertionError("planned")))
     job = TransferJob(*ends)
     calls: dict[str, Callable[[], Any]] = {

@@ -245,7 +245,7 @@ class AttachOrder(Document, what="the order to attach a side"):
         verify: how a sink checks what it has written.
         bytes_per_s: the highest rate at which a source sends; None for no limit.
         sealing_key: hex of 32 bytes, the same for both sides; None: they do not encrypt.
-        tried_prefix: of the listing by which the gateway tries the store.
+        tried_prefix: of the listing by which the gateway tries the store; None: it does not.
     """
 
     epoch: int
@@ -255,7 +255,7 @@ class AttachOrder(Document, what="the order to attach a side"):
     verify: Verification = "stored"
     bytes_per_s: float | None = None
     sealing_key: str | None = field(default=None, repr=False)
-    tried_prefix: str = ""
+    tried_prefix: str | None = ""
 
     def __post_init__(self) -> None:
         check(self)

@@ -140,12 +140,13 @@ class TransferSides:
         opened = open_store(order.store, order.credentials)
         is_used = False
         try:
-            await self.verb_threads.run(
-                lambda _: _check(opened, order.tried_prefix),
-                store_timeout_s=math.inf,
-                limit_s=_CHECK_TIMEOUT_S,
-                what=order.store.place,
-            )
+            if (prefix := order.tried_prefix) is not None:
+                await self.verb_threads.run(
+                    lambda _: _check(opened, prefix),
+                    store_timeout_s=math.inf,
+                    limit_s=_CHECK_TIMEOUT_S,
+                    what=order.store.place,
+                )
             opened.wait_for_credentials()
             async with self.lock(key):
                 if order.side == "source":

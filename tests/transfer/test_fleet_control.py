@@ -65,7 +65,7 @@ class FakeControl:
         self.drains = True
         self.sealing_key: str | None = None
         self.credentials: Any = None
-        self.tried_prefix = ""
+        self.tried_prefix: str | None = ""
         self.listed: ListedRows | None = None
 
     def _say(self, verb: str, *more: Any) -> None:

@@ -22,8 +22,9 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import open as storage_open, preflight
 from skyplane_orchestration.storage.place_digest import source_version
+from skyplane_orchestration.storage.source_listing import PAGE_ROWS
 from skyplane_orchestration.transfer import nothing_to_do
-from skyplane_orchestration.transfer.nothing_to_do import PAGE_ROWS, read_ahead, result_if_unchanged
+from skyplane_orchestration.transfer.nothing_to_do import read_ahead, result_if_unchanged
 
 NONE = CredentialSources(is_ambient_allowed=False)
 KEY, OTHER = "ab" * 16, "cd" * 16

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final
 
 from skyplane_gateway.common.errors import JournalUnreadable, SkyplaneError, StoreError
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above
 from skyplane_gateway.journal.journal_folder import JournalFolder, folders_in, named_uploads
 from skyplane_gateway.stores.base import ObjectStore
@@ -78,8 +79,9 @@ def clear_journals(journals: JournalFolder, epoch: int) -> None:
         JournalUnreadable: a journal stays, and uploads that only it names.
         StoreError: an upload stays open, and all journals stay.
     """
-    journals.require_newest(epoch)
-    result = remove_journals(journals, epoch)
+    if journals.delete_concluded(epoch):
+        return
+    result = _remove(journals, journals.rows_through(epoch))
     if result.still_open:
         raise StoreError(result.reason)
     if result.unreadable:
@@ -88,22 +90,26 @@ def clear_journals(journals: JournalFolder, epoch: int) -> None:
 
 def remove_journals(journals: JournalFolder, through_epoch: int) -> CleanupResult:
     """Abort every upload that a journal up to that epoch names or intends; then remove these."""
-    own = {row.key for row in journals.rows(through_epoch)}
+    return _remove(journals, journals.rows(through_epoch))
+
+
+def _remove(journals: JournalFolder, rows: Collection[ObjectInfo]) -> CleanupResult:
+    own = {row.key for row in rows}
     read: list[str] = []
     unreadable: list[str] = []
     still_open: list[tuple[str, str]] = []
-    for journal in journals.uploads(through_epoch):
+    for journal in journals.uploads(rows):
         if journal.wrong:
             unreadable.append(journal.wrong)
             continue
         read.append(journal.key)
-        rows: tuple[UploadRow | LostRow, ...] = (*journal.rows, *journal.lost)
-        for row in rows:
+        named: tuple[UploadRow | LostRow, ...] = (*journal.rows, *journal.lost)
+        for one in named:
             try:
-                _abort(journals.store, row, own)
+                _abort(journals.store, one, own)
             except SkyplaneError as error:
-                log.warning("an upload of %r stays open: %s", row.key, error)
-                still_open.append((row.key, error.message))
+                log.warning("an upload of %r stays open: %s", one.key, error)
+                still_open.append((one.key, error.message))
     if not still_open:
         journals.delete_keys(read)
     return CleanupResult(tuple(still_open), tuple(unreadable))

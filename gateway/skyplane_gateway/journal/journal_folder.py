@@ -1,8 +1,8 @@
 """The journals of a transfer at its destination, as a sink stores them for the lead.
 
-A journal has one writer at a time. Each write is conditional on the writer's last ETag, and
-is refused once a newer epoch has a journal. The lead of a newer epoch seals the older
-journals; so the store itself refuses a late write of an older lead.
+A journal has one writer at a time. Each write is conditional on the writer's last ETag, and beside
+it the writer looks for the journal of a newer epoch (`require_newest`). The lead of a newer epoch
+seals the older journals; so the store itself refuses a late write of an older lead.
 
 Synchronous; raises StoreError as the store says.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -107,6 +107,11 @@ class JournalFolder:
         self._folder = folder
         self._transfer_key = transfer_key
         self._prefix = journals_prefix(folder, transfer_key)
+        #: The epochs that had a journal when they were last listed here.
+        self._listed: list[int] | None = None
+        #: The last epoch whose journal was written here, if it says that all is done and names no
+        #: upload: its lead writes no more.
+        self._concluded: int | None = None
 
     def rows(self, through_epoch: float = math.inf) -> list[ObjectInfo]:
         """The journals as the store lists them, oldest epoch first, up to `through_epoch`."""
@@ -126,10 +131,15 @@ class JournalFolder:
             The new etag.
 
         Raises:
-            StaleEpoch: a newer epoch or another lead of this epoch has a journal, or ours was
-                removed at the end of a newer epoch.
+            StaleEpoch: another lead of this epoch has a journal, ours is sealed, or it was removed
+                at the end of a newer epoch.
         """
-        self.require_newest(journal.epoch)
+        etag = self._write(journal, if_match)
+        names_none = not (journal.uploads or journal.lost)
+        self._concluded = journal.epoch if journal.is_complete and names_none else None
+        return etag
+
+    def _write(self, journal: Journal, if_match: str | None) -> str:
         key = journal_key(self._folder, self._transfer_key, journal.epoch)
         body = encode_journal(journal)
         refusal: StoreError | None = None
@@ -187,9 +197,9 @@ class JournalFolder:
                 found = found if rule is None else _shortened(found, rule)
         return FoundJournals(tuple(found), unreadable)
 
-    def uploads(self, through_epoch: float = math.inf) -> Iterator[JournalUploads]:
-        """The uploads of each journal, oldest epoch first; one journal is in memory at a time."""
-        for row in self.rows(through_epoch):
+    def uploads(self, rows: Iterable[ObjectInfo]) -> Iterator[JournalUploads]:
+        """The uploads of each journal in `rows`; one journal is in memory at a time."""
+        for row in rows:
             named = self._uploads_of(row.key)
             if named is not None:
                 yield named
@@ -205,9 +215,23 @@ class JournalFolder:
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: it owns the open uploads."""
-        newest = max(self._epochs(), default=epoch)
-        if newest > epoch:
-            raise StaleEpoch(f"epoch {epoch} is over: epoch {newest} has a journal")
+        self._listed = self._epochs()
+        _refuse_older(epoch, self._listed)
+
+    def rows_through(self, epoch: int) -> list[ObjectInfo]:
+        """As `rows`. Raises StaleEpoch once a newer epoch has a journal."""
+        rows = self.rows()
+        _refuse_older(epoch, [epoch_of(row.key) or 0 for row in rows])
+        return rows
+
+    def delete_concluded(self, epoch: int) -> bool:
+        """Remove the journal of an epoch if nothing else was there, and it names no upload; whether
+        it did. Then even a newer lead, which has read it, does not need it any more."""
+        if self._concluded != epoch or self._listed != [epoch]:
+            return False
+        self._concluded = None
+        self.delete_keys([journal_key(self._folder, self._transfer_key, epoch)])
+        return True
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs, whatever they name. Idempotent."""
@@ -261,11 +285,17 @@ class JournalFolder:
         raise _changes_too_often(key)
 
 
+def _refuse_older(epoch: int, epochs: Sequence[int]) -> None:
+    newest = max(epochs, default=epoch)
+    if newest > epoch:
+        raise StaleEpoch(f"epoch {epoch} is over: epoch {newest} has a journal")
+
+
 def named_uploads(folders: Iterable[JournalFolder]) -> NamedUploads:
     """The uploads that the journals of some transfers name."""
     uploads: dict[tuple[str, str | None], None] = {}
     unreadable: dict[str, str] = {}
-    for journal in chain.from_iterable(folder.uploads() for folder in folders):
+    for journal in chain.from_iterable(folder.uploads(folder.rows()) for folder in folders):
         uploads.update(dict.fromkeys((row.key, row.upload_id) for row in journal.rows))
         uploads.update(dict.fromkeys((row.key, None) for row in journal.lost))
         if journal.wrong:

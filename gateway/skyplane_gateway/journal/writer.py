@@ -167,11 +167,19 @@ class JournalWriter:
             self._timer = None
         self._sequence += 1
         journal = replace(self.state.journal(self._sequence), totals=self._totals())
-        answer = await self._call(
-            "write_journal",
-            {"folder": self._folder, "journal": journal.to_dict(), "if_match": self._etag},
+        written = {"folder": self._folder, "journal": journal.to_dict(), "if_match": self._etag}
+        # Side by side: a journal of a newer epoch that is there already is found either way, and a
+        # newer lead that comes meanwhile seals ours.
+        newest, write = await asyncio.gather(
+            self._call("require_newest", self.arguments()),
+            self._call("write_journal", written),
+            return_exceptions=True,
         )
-        self._etag, self._written_s = str(answer["etag"]), asyncio.get_running_loop().time()
+        if isinstance(newest, BaseException):
+            raise newest
+        if isinstance(write, BaseException):
+            raise write
+        self._etag, self._written_s = str(write["etag"]), asyncio.get_running_loop().time()
         self._durable = revision
         async with self._written:
             self._written.notify_all()

@@ -38,6 +38,9 @@ async def take_over(context: TransferContext, identity: Journal) -> EarlierEpoch
         StoreError, GatewayError: as a sink says.
     """
     spec = context.spec
+    if identity.epoch == 1:
+        # The first write of the journal finds a newer epoch, and another lead of this one.
+        return EarlierEpochs(None, ())
     earlier = await seal_earlier_epochs(
         context.sinks.call, _folder_of(spec), identity.transfer_key, identity.epoch, identity.rule
     )

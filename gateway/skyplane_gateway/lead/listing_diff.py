@@ -6,7 +6,7 @@ Both are read in steps, so that memory does not grow with the number of objects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -34,9 +34,19 @@ class ListingDiff:
     """Selects what to do with every object of the source.
 
     Counts listed and reserved keys in the report; reserved ones are left out.
+
+    Args:
+        on_first: called with the first object, before the destination is listed.
     """
 
-    def __init__(self, context: TransferContext, rule: SelectionRule, ends: BothEnds) -> None:
+    def __init__(
+        self,
+        context: TransferContext,
+        rule: SelectionRule,
+        ends: BothEnds,
+        on_first: Callable[[Candidate], None] = lambda _: None,
+    ) -> None:
+        self._on_first = on_first
         self._rule = rule
         self._ends = ends
         self._source = context.source
@@ -51,8 +61,12 @@ class ListingDiff:
         check_key = partial(check_destination_key, self._kind)
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
+        is_first = True
         while True:
             step = await self._source.run(_next_step, found)
+            if step and is_first:
+                self._on_first(step[0])
+                is_first = False
             pairs: list[Pair] = []
             for one in step:
                 if one.is_escaped:

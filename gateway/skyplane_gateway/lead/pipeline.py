@@ -21,6 +21,7 @@ from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
 from skyplane_gateway.protocol.limits import MAX_ENTRIES
+from skyplane_gateway.selection.candidates import Candidate
 from skyplane_gateway.selection.metadata_check import metadata_not_carried
 from skyplane_gateway.selection.publish_order import is_published_last
 from skyplane_gateway.selection.selection_rule import SelectionRule
@@ -91,6 +92,8 @@ class Pipeline:
         spec = self._spec = context.spec
         self._counters = context.report.counters
         self._journal = journal
+        #: Key of the object that the journal names since before the destination was listed.
+        self._first: str | None = None
         self._resumer = resumer
         self._multipart = multipart
         self._recorder = Recorder(
@@ -102,7 +105,7 @@ class Pipeline:
         self._copier = Copier(context, journal, multipart, self._recorder)
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         rule = SelectionRule.of(spec, began_unix_s)
-        self._diff = ListingDiff(context, rule, BothEnds(context))
+        self._diff = ListingDiff(context, rule, BothEnds(context), self._begin_journal)
 
     async def run(self) -> None:
         """Copy everything: ordinary objects first, then the objects that announce them."""
@@ -125,12 +128,9 @@ class Pipeline:
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
                 self._counters.digest.add(row.source)
-                is_last = is_published_last(
-                    row.destination_key, self._spec.publish_last, self._spec.destination_prefix
-                )
-                # The journal relies on the order of keys, which escaped keys break.
+                is_last = self._is_last(row.destination_key)
                 is_apart = is_last or row.is_escaped
-                if not is_apart:
+                if not is_apart and row.destination_key != self._first:
                     journal.listed(row.destination_key)
                 if self._counters.found == 1:
                     # A journal must exist before any object is written: a newer lead seals it.
@@ -151,6 +151,17 @@ class Pipeline:
                 else:
                     yield resumed.row
         self._counters.is_listed = True
+
+    def _begin_journal(self, first: Candidate) -> None:
+        """Write the journal while the destination is listed; the first object waits for it."""
+        # The journal relies on the order of keys, which escaped keys break.
+        if not (self._is_last(first.key) or first.is_escaped):
+            self._first = first.key
+            self._journal.state.listed(first.key)
+        self._journal.write_soon()
+
+    def _is_last(self, key: str) -> bool:
+        return is_published_last(key, self._spec.publish_last, self._spec.destination_prefix)
 
     async def _announcing(self, deferred: DeferredObjects) -> AsyncGenerator[Selection, None]:
         """Deferred objects; the journal names each only when its turn comes."""

@@ -298,10 +298,14 @@ class LeadTransfer:
         epoch = self._epoch
         if self._is_resumable or epoch is None:
             return
+        uploads, named = epoch.multipart.uploads, epoch.journal.state.uploads
+        is_open = uploads.open or named or self._sinks.unanswered_creates
+        if not is_open and self.state != "cancelled":
+            return
         if not await self._sinks.try_call("require_newest", epoch.journal.arguments()):
             return  # The open uploads are a newer lead's, or no sink answers.
-        epoch.multipart.uploads.take_over(epoch.journal.state.uploads)
-        await epoch.multipart.uploads.abort_all()
+        uploads.take_over(named)
+        await uploads.abort_all()
         if self.state == "cancelled":
             await self._sinks.try_call("delete_journals", epoch.journal.arguments())
 

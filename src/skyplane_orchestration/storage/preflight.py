@@ -40,6 +40,7 @@ from skyplane_orchestration.storage.open import (
     spec_of,
     transfer_spec_of,
 )
+from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 
@@ -100,19 +101,24 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
 
 
 def locate(
-    job: TransferJob, credentials: CredentialSources, *, may_assume: bool = False
+    job: TransferJob,
+    credentials: CredentialSources,
+    *,
+    may_assume: bool = False,
+    ends: tuple[Location, Location] | None = None,
 ) -> TransferJob:
     """The job with the regions of both ends; a file counts as in the region of the other end.
 
     Args:
         may_assume: an end whose region is not known counts so, too.
+        ends: `located_ends` of the job, where they are known.
 
     Raises:
         InvalidLocation: neither a store nor the job names a region, or the ends overlap.
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
-    source, destination = located_ends(job.source, job.destination, credentials)
+    source, destination = ends or located_ends(job.source, job.destination, credentials)
     if not may_assume:
         require_region("source", source)
         require_region("destination", destination)
@@ -124,11 +130,15 @@ def locate(
 def located_ends(
     source: Location, destination: Location, credentials: CredentialSources
 ) -> tuple[Location, Location]:
-    """Both ends, `located`; errors name the end."""
-    with named_in_errors("source"):
-        source = located(source, credentials)
-    with named_in_errors("destination"):
-        return source, located(destination, credentials)
+    """Both ends, `located` at the same time; errors name the end."""
+
+    def find(end: tuple[str, Location]) -> Location:
+        with named_in_errors(end[0]):
+            return located(end[1], credentials)
+
+    ends = (("source", source), ("destination", destination))
+    (_, source), (_, destination) = map_parallel(ends, find, len(ends))
+    return source, destination
 
 
 def located(location: Location, credentials: CredentialSources) -> Location:
@@ -269,16 +279,6 @@ def delete_row(job: TransferJob, info: ObjectInfo) -> dict[str, Any]:
         "action": "delete",
         "reason": "it is not at the source",
     }
-
-
-def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
-    """Check that the destination exists, before a fleet is built for it.
-
-    Raises ConfigurationInvalid for an unsupported store, NotFound or another StoreError.
-    """
-    require_usable(job)
-    with named_in_errors("destination"):
-        check_place(job.destination, credentials)
 
 
 def check_place(location: Location, credentials: CredentialSources) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection.candidates import Lister
+from skyplane_gateway.selection.candidates import Lister, list_candidates
 from skyplane_gateway.stores import ListedRows, list_from
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.model.job import TransferJob
@@ -17,6 +21,9 @@ from skyplane_orchestration.storage.open import rule_of
 
 #: Most rows that are kept, which take about 40 MB; the rest is listed again.
 MOST_ROWS: Final = 100_000
+
+#: Rows of a page of a listing.
+PAGE_ROWS: Final = 1000
 
 #: Age at which rows are not used any more, from the begin of their listing.
 MOST_AGE_S: Final = 60.0
@@ -58,11 +65,21 @@ class SourceListing:
 
     A step gets the same rows as from the store: first those that are kept, then the store lists
     what comes after them. Not thread-safe.
+
+    Attributes:
+        begun: a `read_page` that runs in another thread; the steps wait for it.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._kept: _Kept | None = None
+        self.begun: Future[None] | None = None
+
+    def read_page(self, job: TransferJob, store: ObjectStore) -> None:
+        """Read the first page of what a job selects, for the next step. Raises StoreError."""
+        rule = rule_of(job)
+        lister = partial(self._listed, _Listed.of(job), store, iter, rule.wants)
+        deque(islice(list_candidates(rule, lister), PAGE_ROWS), maxlen=0)
 
     def lister(
         self,
@@ -81,23 +98,40 @@ class SourceListing:
         what, asked = _Listed.of(job), wants or rule_of(job).wants
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
-            kept = self._kept = self._continued(what, prefix)
-            count = 0
-
-            def noted(key: str) -> bool:
-                is_wanted = asked(key)
-                if not is_wanted:
-                    kept.skipped.add(key)
-                return is_wanted
-
-            for row in through(list_from(store, prefix, kept.listed, noted)):
-                if count == len(kept.rows) and count < MOST_ROWS:
-                    kept.rows.append(row)
-                count += 1
-                yield row
-            kept.is_complete = count == len(kept.rows)
+            self._await_page()
+            yield from self._listed(what, store, through, asked, prefix)
 
         return listed
+
+    def _await_page(self) -> None:
+        """Who lists next meets its error again."""
+        if self.begun is not None:
+            self.begun.exception()
+            self.begun = None
+
+    def _listed(
+        self,
+        what: _Listed,
+        store: ObjectStore,
+        through: Callable[[Iterator[ObjectInfo]], Iterator[ObjectInfo]],
+        asked: Wants,
+        prefix: str,
+    ) -> Iterator[ObjectInfo]:
+        kept = self._kept = self._continued(what, prefix)
+        count = 0
+
+        def noted(key: str) -> bool:
+            is_wanted = asked(key)
+            if not is_wanted:
+                kept.skipped.add(key)
+            return is_wanted
+
+        for row in through(list_from(store, prefix, kept.listed, noted)):
+            if count == len(kept.rows) and count < MOST_ROWS:
+                kept.rows.append(row)
+            count += 1
+            yield row
+        kept.is_complete = count == len(kept.rows)
 
     def _continued(self, what: _Listed, prefix: str) -> _Kept:
         """What to add rows to; an earlier iteration that is not closed adds none any more."""
@@ -116,5 +150,6 @@ class SourceListing:
 
     def hand_over(self, job: TransferJob) -> ListedRows | None:
         """The rows of a job's source, which are not kept any more; None where there are none."""
+        self._await_page()
         kept, self._kept = self._fresh, None
         return kept.listed if kept is not None and kept.what == _Listed.of(job) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from skyplane_orchestration.storage.open import (
 )
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 from skyplane_orchestration.transfer.gateway_credentials import (
     ENDS,
@@ -116,6 +117,7 @@ class FleetControl:
         *,
         least_epoch: int = 1,
         listed: ListedRows | None = None,
+        asked: FirstRequests | None = None,
     ) -> SubmittedTransfer:
         """Attach the stores to all ends, then submit the job to the first source.
 
@@ -125,6 +127,7 @@ class FleetControl:
             least_epoch: the lowest epoch to use, whatever the gateways remember.
             listed: rows of the source for the lead of the first epoch. A lead in another process
                 does not get them, and a later one lists what is there by then.
+            asked: what this process has just asked both stores, where it is the gateways, too.
 
         Raises:
             FleetLost: gateways of the fleet do not answer, or have lost each other.
@@ -136,10 +139,7 @@ class FleetControl:
             raise FleetLost("the fleet has other routes than its document says")
         newest = 0
         if view.to_join is None and silent is None:
-            destination = request.job.destination
-            with open_location(destination, request.credentials, RetryPolicy()) as store:
-                folder = journal_folder(request.job)
-                newest = newest_journal_epoch(store, folder, request.transfer_key)
+            newest = _newest_journal_epoch(request, asked)
             if newest >= view.next_epoch:
                 # A former fleet wrote it, or another orchestrator has submitted meanwhile.
                 view, silent = self._inspect(request.transfer_key)
@@ -150,7 +150,7 @@ class FleetControl:
         epoch = max(view.next_epoch, least_epoch, newest + 1)
         first = Tenure(self._fleet.sources[0].node, epoch)
         order = Submit(first, view.sources, view.sinks)
-        return self.take_over(request, order, listed if epoch == 1 else None)
+        return self.take_over(request, order, listed if epoch == 1 else None, asked)
 
     def _join(self, transfer_key: str, tenure: Tenure) -> SubmittedTransfer:
         """Poll the lead, so that nobody tears the fleet down meanwhile. Raises FleetLost."""
@@ -164,7 +164,11 @@ class FleetControl:
         return joined
 
     def take_over(
-        self, request: TransferRequest, order: Submit, listed: ListedRows | None = None
+        self,
+        request: TransferRequest,
+        order: Submit,
+        listed: ListedRows | None = None,
+        asked: FirstRequests | None = None,
     ) -> SubmittedTransfer:
         """Attach the stores to the named gateways, then submit to the named lead.
 
@@ -175,8 +179,7 @@ class FleetControl:
         """
         epoch = order.tenure.epoch
         with timed("transfer: opening the stores on the gateways"):
-            self._attach(request, "source", order.sources, epoch)
-            self._attach(request, "sink", order.sinks, epoch)
+            self._attach(request, order, asked)
         lead = self._fleet.gateway(order.tenure.lead)
         spec = replace(
             transfer_spec_of(request.job),
@@ -192,22 +195,46 @@ class FleetControl:
             request.transfer_key, int(answer["epoch"]), lead.node, joined=bool(answer["joined"])
         )
 
-    def _attach(
-        self, request: TransferRequest, side: End, nodes: Iterable[str], epoch: int
-    ) -> None:
+    def _attach(self, request: TransferRequest, order: Submit, asked: FirstRequests | None) -> None:
+        """Attach both sides; gateways at the same time."""
+        nodes: dict[End, tuple[str, ...]] = {"source": order.sources, "sink": order.sinks}
+        orders = {
+            side: self._attach_order(request, side, nodes[side], order.tenure.epoch, asked)
+            for side in ENDS
+        }
+
+        def attach(handle: GatewayHandle, client: ControlClient) -> None:
+            for side in ENDS:
+                if handle.node in nodes[side]:
+                    client.attach(request.transfer_key, orders[side])
+
+        both = dict.fromkeys((*nodes["source"], *nodes["sink"]))
+        try:
+            self._sessions.each([self._fleet.gateway(node) for node in both], attach)
+        except GatewayUnreachable as error:
+            raise _fleet_lost(error) from error
+
+    def _attach_order(
+        self,
+        request: TransferRequest,
+        side: End,
+        nodes: Sequence[str],
+        epoch: int,
+        asked: FirstRequests | None,
+    ) -> AttachOrder:
         job = request.job
         location = place_of(job, side)
         reach = reaches_of(job, side)[0]
-        nodes = tuple(nodes)
         has_identity = all(self._opens_itself(location, node) for node in nodes)
         credentials = None if has_identity else self._credentials(request, side)
         total = job.bytes_per_s if side == "source" else None
-        is_encrypted = self._fleet.encrypts(job.encrypt)
         sealing_key = None
-        if is_encrypted:
+        if self._fleet.encrypts(job.encrypt):
             sealing_key = self._sealing_key_of(request.transfer_key, self._fleet.start_id)
-
-        order = AttachOrder(
+        # Files have no limited credentials, and a folder of them may not be there yet.
+        tried_prefix = "" if location.kind == "file" else reach.tried_prefix
+        is_tried = asked is not None and asked.has_tried(location)
+        return AttachOrder(
             epoch,
             side,
             reach.store,
@@ -216,17 +243,8 @@ class FleetControl:
             # The limit is that of the whole transfer.
             bytes_per_s=None if total is None else total / len(nodes),
             sealing_key=None if sealing_key is None else sealing_key.hex(),
-            # Files have no limited credentials, and a folder of them may not be there yet.
-            tried_prefix="" if location.kind == "file" else reach.tried_prefix,
+            tried_prefix=None if is_tried else tried_prefix,
         )
-
-        def attach(_: GatewayHandle, client: ControlClient) -> None:
-            client.attach(request.transfer_key, order)
-
-        try:
-            self._sessions.each([self._fleet.gateway(node) for node in nodes], attach)
-        except GatewayUnreachable as error:
-            raise _fleet_lost(error) from error
 
     def _opens_itself(self, location: Location, node: str) -> bool:
         """Whether a gateway opens a store with the identity of its instance."""
@@ -413,6 +431,15 @@ class FleetControl:
             self._fleet.sources, lambda _, client: client.drain(unless_leading=True)
         )
         return all(drained.values())
+
+
+def _newest_journal_epoch(request: TransferRequest, asked: FirstRequests | None) -> int:
+    known = None if asked is None else asked.journal_epoch()
+    if known is not None:
+        return known
+    destination = request.job.destination
+    with open_location(destination, request.credentials, RetryPolicy()) as store:
+        return newest_journal_epoch(store, journal_folder(request.job), request.transfer_key)
 
 
 def _fleet_lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -114,12 +114,19 @@ class Fleets:
 
     def is_counted(self, volume_gb: float | None) -> bool:
         """Whether a job of this volume, or of any, surely needs a fleet that a limit counts."""
+        return self._max_active_fleets is not None and not self._may_run_inside(volume_gb)
+
+    def _may_run_inside(self, volume_gb: float | None) -> bool:
         from skyplane_orchestration.provision.in_process.small_jobs import SmallJobsProvisioner
 
-        if self._max_active_fleets is None:
-            return False
         chooser = self.provisioner
-        return not (isinstance(chooser, SmallJobsProvisioner) and chooser.may_run_inside(volume_gb))
+        return isinstance(chooser, SmallJobsProvisioner) and chooser.may_run_inside(volume_gb)
+
+    def load(self, volume_gb: float | None) -> None:
+        """Load the gateway, if a job of this volume may run inside this process."""
+        if self._may_run_inside(volume_gb):
+            with suppress(ModuleNotFoundError):  # The provisioner says what is missing.
+                from skyplane_orchestration.provision.in_process import fleet_thread  # noqa: F401
 
     def require_room(self, key: str, deployment: str) -> None:
         """Raise TooManyFleets if a new fleet of this key would have to wait now."""

@@ -12,6 +12,7 @@ from skyplane_gateway.common.job_options import JobOptions
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.schema import encode
+from skyplane_gateway.selection.selection_rule import KEEPING_RULES
 from skyplane_gateway.selection.selector import Selection
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -31,6 +32,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.client_context import ClientContext
+from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.move import check_move
@@ -66,6 +68,7 @@ class JobRun:
         self._key = transfer_key or transfer_key_of(context.identity, job)
         self._listing = SourceListing(context.clock)
         self._in_the_way: InTheWay | None = None
+        self._asked: FirstRequests | None = None
 
     # -- checks and plan
 
@@ -77,9 +80,24 @@ class JobRun:
 
         Raises ConfigurationInvalid if one end lies in the other, TooManyDeletes or StoreError.
         """
+        job, credentials = self._job, self._context.credentials
+        preflight.require_usable(job)
+        has_work = job.move or job.conflict not in KEEPING_RULES  # Else there may be none.
+        self._asked = asked = FirstRequests(
+            job, self._key, credentials, self._listing, with_regions=has_work
+        )
         with timed("check of the destination"):
-            preflight.check_destination(self._job, self._context.credentials)
+            if has_work:
+                self._load()
+            asked.check_destination()
         self._checked_deletes(self._job)
+
+    def _load(self) -> None:
+        """Load what the next steps need, while the answers of the stores are on their way."""
+        from skyplane_orchestration import planner  # noqa: F401
+
+        self._context.grid()
+        self._context.fleets.load(self._job.volume_gb)
 
     def _checked_deletes(self, job: TransferJob) -> InTheWay:
         """What is in the way of the job's copies. Checks its deletes, once in a run."""
@@ -142,7 +160,7 @@ class JobRun:
         from skyplane_orchestration.transfer.nothing_to_do import result_if_unchanged
 
         return result_if_unchanged(
-            self._job, self._key, context.credentials, context.clock, self._listing
+            self._job, self._key, context.credentials, context.clock, self._listing, self._asked
         )
 
     def unchanged(self) -> TransferResult | None:
@@ -194,6 +212,7 @@ class JobRun:
             self._listing,
             on_measured,
             may_assume=may_assume,
+            ends=None if self._asked is None else self._asked.ends,
         )
 
     # -- from the plan to the end
@@ -241,6 +260,7 @@ class JobRun:
             options or RunOptions(),
             self._listing,
             self._checked_deletes,
+            self._asked,
         )
 
     def _start(

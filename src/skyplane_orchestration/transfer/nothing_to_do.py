@@ -40,8 +40,9 @@ from skyplane_orchestration.storage.open import (
 )
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.preflight import require_ends_apart
-from skyplane_orchestration.storage.source_listing import SourceListing
+from skyplane_orchestration.storage.source_listing import PAGE_ROWS, SourceListing
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.results import archived_warnings
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def result_if_unchanged(
     credentials: CredentialSources,
     clock: Clock,
     listing: SourceListing | None = None,
+    asked: FirstRequests | None = None,
 ) -> TransferResult | None:
     """The success of a job that has nothing to do; None for any other.
 
@@ -112,7 +114,7 @@ def result_if_unchanged(
     listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock), patterns)
     try:
         with timed("comparison of both ends"):
-            kept = _kept_objects(job, transfer_key, credentials, listings)
+            kept = _kept_objects(job, transfer_key, credentials, listings, asked)
     except _LeftToTheLead as why:
         log.info("%s; the gateways compare them", why)
         return None
@@ -152,7 +154,11 @@ def result_if_unchanged(
 
 
 def _kept_objects(
-    job: TransferJob, transfer_key: str, credentials: CredentialSources, listings: _LimitedListings
+    job: TransferJob,
+    transfer_key: str,
+    credentials: CredentialSources,
+    listings: _LimitedListings,
+    asked: FirstRequests | None,
 ) -> int | None:
     """The number of objects if none is to be copied; else None."""
     require_ends_apart(job)
@@ -164,10 +170,11 @@ def _kept_objects(
             kept += 1
             listings.archived += row.refusal is NotRestored
             listings.digest.add(row.source)
+        newest = None if asked is None else asked.journal_epoch()
+        if newest is None:
+            newest = newest_journal_epoch(destination, journal_folder(job), transfer_key)
         # An earlier epoch may have left uploads or unverified objects.
-        return (
-            None if newest_journal_epoch(destination, journal_folder(job), transfer_key) else kept
-        )
+        return None if newest else kept
 
 
 def _rows(
@@ -193,8 +200,7 @@ def _rows(
 
 T = TypeVar("T")
 
-#: Rows that are handed over at once, and how many such pages may wait for the caller.
-PAGE_ROWS: Final = 1000
+#: How many pages may wait for the caller.
 _PAGES_AHEAD: Final = 2
 
 

@@ -26,6 +26,7 @@ from skyplane_orchestration.model.source_contents import SourceContents
 from skyplane_orchestration.provision.parallel import answered
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.preflight import located_ends
 from skyplane_orchestration.storage.server_side_eligibility import (
     server_side_note,
     why_not_server_side,
@@ -100,29 +101,35 @@ def plan_job(
     on_measured: OnMeasured = lambda _: None,
     *,
     may_assume: bool = False,
+    ends: Callable[[], tuple[Location, Location]] | None = None,
 ) -> TransferPlan:
-    """The best plan for a job; see `Client.plan`."""
+    """The best plan for a job; see `Client.plan`.
+
+    `ends` gives `preflight.located_ends` of the job, where they are asked for already.
+    """
     from skyplane_orchestration import planner
 
     given = job
     with timed("plan: regions and volume"):
-        job, notes = measured(job, credentials, listing, may_assume=may_assume)
+        preflight.require_ends_apart(job)
+        located = ends() if ends else located_ends(job.source, job.destination, credentials)
+        job, notes = measured(job, credentials, listing, may_assume=may_assume, ends=located)
     on_measured(job)
-    ends = job.source.region, job.destination.region
+    regions = job.source.region, job.destination.region
     with timed("plan: quotas"):
-        grid = replace(within_quotas(grid, provisioner, ends, job.policy), contents=job.contents)
+        grid = replace(within_quotas(grid, provisioner, regions, job.policy), contents=job.contents)
     for place in (given.source, given.destination):
-        cloud = ends[0].partition(":")[0]
+        cloud = regions[0].partition(":")[0]
         if place.kind != "file" or place.region or cloud in ("local", *job.limits.instance_types):
             continue
         grid = grid.with_processes(cloud)
-        where = f"{place.url!r} is on this machine and counts as in {ends[0]}"
+        where = f"{place.url!r} is on this machine and counts as in {regions[0]}"
         notes = (*notes, f"{where}; the gateways are processes here, which cost nothing")
     limits = limits_of(job)
     with timed("plan: search"):
         plan = planner.plan(
             grid,
-            *ends,
+            *regions,
             job.objective or DEFAULT_OBJECTIVE,
             volume_gb=job.volume_gb,
             objects=job.objects,
@@ -130,7 +137,7 @@ def plan_job(
             policy=job.policy,
         )
     if may_assume:
-        notes = (*notes, *_assumed(given, plan, credentials, provisioner))
+        notes = (*notes, *_assumed(located, plan, provisioner))
     if not why_not_server_side(job):
         notes = (*notes, server_side_note(job))
         plan = replace(plan, server_side_copy=True)
@@ -138,14 +145,14 @@ def plan_job(
 
 
 def _assumed(
-    job: TransferJob, plan: TransferPlan, credentials: CredentialSources, provisioner: Provisioner
+    ends: tuple[Location, Location], plan: TransferPlan, provisioner: Provisioner
 ) -> Iterator[str]:
-    """Notes on the ends of a job whose regions the plan assumes.
+    """Notes on the ends of a job, `located`, whose regions the plan assumes.
 
     Raises InvalidLocation where gateways are to run on instances: they need the true regions.
     """
-    for end, place in (("source", job.source), ("destination", job.destination)):
-        if place.kind == "file" or preflight.located(place, credentials).region:
+    for end, place in zip(("source", "destination"), ends, strict=True):
+        if place.kind == "file" or place.region:
             continue
         if not _is_here(plan, provisioner):
             preflight.require_region(end, place)
@@ -291,9 +298,10 @@ def measured(
     listing: SourceListing | None = None,
     *,
     may_assume: bool = False,
+    ends: tuple[Location, Location] | None = None,
 ) -> tuple[TransferJob, tuple[str, ...]]:
     """The job with regions, volume and number of objects; see `JobRun.measured`."""
-    job = preflight.locate(job, credentials, may_assume=may_assume)
+    job = preflight.locate(job, credentials, may_assume=may_assume, ends=ends)
     if job.volume_gb is not None:
         return job, ()
     volume = preflight.measure(job, credentials, listing)

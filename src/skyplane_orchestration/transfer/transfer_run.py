@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
@@ -23,6 +23,7 @@ from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.finalize import finalize, require_success
+from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.learning import record_sent, with_rates
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
@@ -38,6 +39,7 @@ class TransferRun:
     Args:
         listing: what the run has listed of the source.
         in_the_way: checks the deletes of the job; what is in the way of its copies.
+        asked: what the run has asked both stores before.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -53,6 +55,7 @@ class TransferRun:
         options: RunOptions,
         listing: SourceListing,
         in_the_way: Callable[[TransferJob], InTheWay],
+        asked: FirstRequests | None = None,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -66,6 +69,7 @@ class TransferRun:
         self._options = options
         self._listing = listing
         self._in_the_way = in_the_way
+        self._asked = asked if fleet.provisioner == IN_PROCESS else None
         self._budget: Budget | None = None
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
@@ -137,7 +141,11 @@ class TransferRun:
         try:
             with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
                 listed = self._listing.hand_over(job)
-                return control.submit(self._request, least_epoch=least_epoch, listed=listed)
+                # Both are of the same age.
+                asked = None if listed is None else self._asked
+                return control.submit(
+                    self._request, least_epoch=least_epoch, listed=listed, asked=asked
+                )
         except BaseException:
             self._put_back()
             raise

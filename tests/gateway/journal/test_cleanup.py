@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.gateway.journal.samples import KEY, journal, spoil, upload
@@ -47,6 +48,38 @@ def test_a_newer_epoch_keeps_everything(store: ObjectStore, folder: JournalFolde
     assert ids(store) == [opened.upload_id]
     clear_journals(folder, 2)
     assert (ids(store), folder.read().readable) == ([], ())
+
+
+def test_the_journal_of_a_success_that_names_no_upload_needs_no_look(
+    folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etag = folder.write(journal(sequence=1), None)
+    folder.require_newest(1)
+    folder.write(replace(journal(sequence=2), is_complete=True), etag)
+    with monkeypatch.context() as patched:
+        patched.setattr(JournalFolder, "rows", lambda *_: pytest.fail("it was listed"))
+        clear_journals(folder, 1)
+    assert folder.rows() == []
+
+
+@pytest.mark.parametrize("change", [{"uploads": (INTENT,)}, {"is_complete": False}])
+def test_any_other_journal_is_looked_at(folder: JournalFolder, change: dict[str, Any]) -> None:
+    etag = folder.write(journal(sequence=1), None)
+    folder.require_newest(1)
+    folder.write(replace(journal(sequence=2), **{"is_complete": True, **change}), etag)
+    assert not folder.delete_concluded(1)
+    clear_journals(folder, 1)
+    assert folder.rows() == []
+
+
+def test_a_success_beside_other_journals_is_looked_at(folder: JournalFolder) -> None:
+    """They may name uploads."""
+    folder.write(journal(epoch=1, uploads=(INTENT,)), None)
+    folder.write(replace(journal(epoch=2), is_complete=True), None)
+    folder.require_newest(2)
+    assert not folder.delete_concluded(2)
+    clear_journals(folder, 2)
+    assert folder.rows() == []
 
 
 def test_uploads_of_requests_without_an_answer_are_aborted(

@@ -63,10 +63,11 @@ def test_two_leads_of_one_epoch_do_not_share_a_journal(folder: JournalFolder) ->
 
 
 def test_an_older_epoch_is_refused_once_a_newer_one_has_a_journal(folder: JournalFolder) -> None:
-    old = folder.write(journal(epoch=1), None)
+    folder.write(journal(epoch=1), None)
+    folder.require_newest(1)
     folder.write(journal(epoch=2, writer="n"), None)
     with pytest.raises(StaleEpoch):
-        folder.write(journal(epoch=1, sequence=2), old)
+        folder.require_newest(1)
     with pytest.raises(StaleEpoch):
         folder.read(seal_before=1)
 
@@ -127,7 +128,7 @@ def test_unreadable_journals_are_named_and_the_others_read(
         assert [row.journal.epoch for row in found.readable] == [1, 3]
         assert list(found.unreadable) == [2]
         assert "not JSON" in found.unreadable[2]
-    wrong = {named.key: named.wrong for named in folder.uploads()}
+    wrong = {named.key: named.wrong for named in folder.uploads(folder.rows())}
     assert [bool(text) for text in wrong.values()] == [False, True, False]
     assert "not JSON" in wrong[journal_key("out/", KEY, 2)]
 

@@ -19,20 +19,31 @@ IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
 
 
 class FakeSink:
-    """Stores journals; a test can hold or fail its answers."""
+    """Stores journals; a test can hold or fail its answers.
+
+    Attributes:
+        newer: the error that says that a newer epoch has a journal.
+    """
 
     def __init__(self) -> None:
         self.written: list[Journal] = []
         self.etags: list[str | None] = []
         self.error: Exception | None = None
+        self.newer: Exception | None = None
+        self.looks = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.arrived = asyncio.Event()
         self.in_flight = 0
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if verb == "require_newest":
+            self.looks += 1
+            if self.newer is not None:
+                raise self.newer
+            return {}
         self.in_flight += 1
-        assert self.in_flight == 1, "two calls at once"
+        assert self.in_flight == 1, "two writes at once"
         try:
             await self.gate.wait()
             if self.error is not None:
@@ -157,6 +168,15 @@ async def test_every_flush_fails_when_the_journal_cannot_be_written() -> None:
         assert isinstance(task.exception(), StaleEpoch)
         with pytest.raises(StaleEpoch):
             await journal.flush()
+
+
+async def test_a_write_beside_which_a_newer_epoch_is_found_is_no_success() -> None:
+    async with writing() as (journal, sink, _):
+        await journal.flush()
+        sink.newer = StaleEpoch("epoch 3 has a journal")
+        with pytest.raises(StaleEpoch, match="epoch 3"):
+            await journal.confirm(is_complete=True)
+        assert sink.looks == len(sink.written) == 2, "each write looks"
 
 
 async def test_a_flush_ends_when_the_writer_is_cancelled() -> None:
