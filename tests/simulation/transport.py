@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tests.simulation.world import Process, World
@@ -290,6 +290,10 @@ class SimTransport(asyncio.Transport):
         if not self.is_lost and not self._is_closing and data:
             self.pipe.write(data)
             self.most_buffered_bytes = max(self.most_buffered_bytes, self.pipe.buffered_bytes)
+
+    def writelines(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self.write(buffer)
 
     # -- the pipe's side
 

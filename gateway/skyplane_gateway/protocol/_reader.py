@@ -1,8 +1,8 @@
 """Cuts incoming bytes into messages without copying large bodies.
 
 Bytes arrive in a small staging buffer until the head of a message is complete. If its body is
-not complete by then, the body gets a buffer of its exact size, and the rest is received
-straight into it.
+not complete by then, the rest is received straight into a buffer of the body's exact size, or
+the payload of a frame into its place in the chunk.
 """
 
 from __future__ import annotations
@@ -10,12 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from skyplane_gateway.common.buffers import unwritten
+from skyplane_gateway.protocol.frames import START_BYTES, Claim
 from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
-from skyplane_gateway.protocol.messages import HEAD_BYTES, PREFIX_BYTES, Prefix, read_prefix
+from skyplane_gateway.protocol.messages import (
+    HEAD_BYTES,
+    PREFIX_BYTES,
+    MessageType,
+    Prefix,
+    read_prefix,
+)
+from skyplane_gateway.protocol.sealing import TAG_BYTES
 
-#: Hundreds of receipts fit, so they cost one system call. The copied start of a frame is at
-#: most this long and stays in the L2 cache. 64 connections cost 4 MiB.
+#: Hundreds of receipts fit, so they cost one system call. 64 connections cost 4 MiB.
 STAGING_BYTES: Final = 64 << 10
+
+#: Read at a time where frames arrive: the staged part of a payload has to be copied.
+FRAME_STAGING_BYTES: Final = 8 << 10
 
 #: Longest message of a peer without proof. Allocated with its first byte.
 UNPROVEN_STAGING_BYTES: Final = MAX_HANDSHAKE
@@ -24,16 +35,26 @@ UNPROVEN_STAGING_BYTES: Final = MAX_HANDSHAKE
 #: message; raises to refuse the message.
 Admit = Callable[[Prefix], None]
 
+#: From the head of a DATA message, what has arrived behind it, and the length of all that comes
+#: behind it, to the place of the payload. None: it gets memory of its own.
+ClaimPlace = Callable[[bytes, memoryview, int], Claim | None]
+
 
 class Message:
-    """One complete message: its prefix, head (prefix included) and the body after it."""
+    """One complete message: its prefix, head (prefix included) and the body after it.
 
-    __slots__ = ("body", "head", "prefix")
+    The body is only the tag where the payload is in its `claim`.
+    """
 
-    def __init__(self, prefix: Prefix, head: bytes, body: memoryview) -> None:
+    __slots__ = ("body", "claim", "head", "prefix")
+
+    def __init__(
+        self, prefix: Prefix, head: bytes, body: memoryview, claim: Claim | None = None
+    ) -> None:
         self.prefix = prefix
         self.head = head
         self.body = body
+        self.claim = claim
 
 
 class MessageReader:
@@ -42,33 +63,41 @@ class MessageReader:
     Until `trust` it holds at most `UNPROVEN_STAGING_BYTES`, from the first `get_buffer` on.
     """
 
-    def __init__(self, admit: Admit, admit_head: Callable[[Prefix, bytes], None]) -> None:
+    def __init__(
+        self, admit: Admit, admit_head: Callable[[Prefix, bytes], None], claim_place: ClaimPlace
+    ) -> None:
         self._admit = admit
         self._admit_head = admit_head
+        self._claim_place = claim_place
         self._staging = memoryview(b"")
         self._staged = 0
         self._prefix: Prefix | None = None
         self._head = b""
         self._body = memoryview(b"")
+        self._claim: Claim | None = None
         self._received = 0
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty."""
-        if self._prefix is not None:
+        if self._prefix is not None and self._received < len(self._body):
+            if self._claim is not None and self._claim.view is None:
+                self._leave_place()
             return self._body[self._received :]
         if not self._staging:
             self._staging = memoryview(bytearray(UNPROVEN_STAGING_BYTES))
         return self._staging[self._staged :]
 
-    def trust(self) -> None:
+    def trust(self, *, sends_frames: bool) -> None:
         """The peer has proven itself: use the large staging buffer."""
-        staging = memoryview(bytearray(STAGING_BYTES))
+        large = FRAME_STAGING_BYTES if sends_frames else STAGING_BYTES
+        staging = memoryview(bytearray(large))
         staging[: self._staged] = self._staging[: self._staged]
         self._staging = staging
 
     def drop(self) -> None:
         """Drop all bytes that have arrived."""
-        self._prefix, self._body, self._staged = None, memoryview(b""), 0
+        self._prefix, self._body, self._claim = None, memoryview(b""), None
+        self._staged = 0
 
     def updated(self, count: int) -> Iterator[Message]:
         """Process `count` bytes written to the buffer; yields the messages that they complete.
@@ -76,18 +105,28 @@ class MessageReader:
         Lazy: a message is checked only after the caller has handled the one before, so
         `admit` sees the new state.
         """
-        if self._prefix is None:
+        if self._prefix is not None and self._received < len(self._body):
+            self._received += count
+            if self._received < len(self._body):
+                return
+        else:
             self._staged += count
-            yield from self._unstage()
-            return
-        self._received += count
-        if self._received == len(self._body):
-            prefix, self._prefix = self._prefix, None
-            body, self._body = self._body, memoryview(b"")
-            yield Message(prefix, self._head, body.toreadonly())
+        if self._prefix is None:
+            yield from self._unstage(0)
+        elif self._claim is None:
+            yield self._whole(self._prefix, self._body.toreadonly())
+        elif self._staged >= TAG_BYTES:
+            message = self._whole(self._prefix, memoryview(bytes(self._staging[:TAG_BYTES])))
+            if message.claim is None or message.claim.view is not None:
+                yield message
+            yield from self._unstage(TAG_BYTES)
 
-    def _unstage(self) -> Iterator[Message]:
-        start = 0
+    def _whole(self, prefix: Prefix, body: memoryview) -> Message:
+        message = Message(prefix, self._head, body, self._claim)
+        self._prefix, self._body, self._claim = None, memoryview(b""), None
+        return message
+
+    def _unstage(self, start: int) -> Iterator[Message]:
         while self._staged - start >= PREFIX_BYTES:
             prefix = read_prefix(self._staging[start : self._staged])
             self._admit(prefix)
@@ -98,17 +137,36 @@ class MessageReader:
             self._admit_head(prefix, head)
             end = start + prefix.size_bytes
             if self._staged < end:
-                self._begin_body(prefix, head, head_end)
+                is_frame = prefix.kind is MessageType.DATA
+                if is_frame and self._staged < min(end, head_end + START_BYTES):
+                    break
+                self._begin_body(prefix, head, head_end, is_frame=is_frame)
                 return
             yield Message(prefix, head, memoryview(bytes(self._staging[head_end:end])))
             start = end
+        self._keep(start)
+
+    def _keep(self, start: int) -> None:
+        """Keep the staged bytes from there on."""
         rest = self._staged - start
         self._staging[:rest] = self._staging[start : self._staged]
         self._staged = rest
 
-    def _begin_body(self, prefix: Prefix, head: bytes, head_end: int) -> None:
-        body = memoryview(bytearray(prefix.size_bytes - len(head)))
-        count = self._staged - head_end
-        body[:count] = self._staging[head_end : self._staged]
-        self._prefix, self._head, self._body, self._received = prefix, head, body, count
-        self._staged = 0
+    def _begin_body(self, prefix: Prefix, head: bytes, head_end: int, *, is_frame: bool) -> None:
+        staged = self._staging[head_end : self._staged]
+        body_bytes = prefix.size_bytes - len(head)
+        claim = self._claim_place(head, staged, body_bytes) if is_frame else None
+        if claim is None or claim.view is None:
+            self._claim, self._body = None, memoryview(unwritten(body_bytes))
+        else:
+            self._claim, self._body = claim, claim.view
+            staged = staged[body_bytes - TAG_BYTES - len(self._body) :]
+        count = min(len(staged), len(self._body))
+        self._body[:count] = staged[:count]
+        self._prefix, self._head, self._received = prefix, head, count
+        # The rest is of the tag.
+        self._keep(self._staged - (len(staged) - count))
+
+    def _leave_place(self) -> None:
+        """Receive the rest of a payload to drop it: its chunk was given up."""
+        self._body = memoryview(unwritten(len(self._body)))

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import itertools
 import struct
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers import AEADDecryptionContext, Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer, total_bytes, unwritten
 from skyplane_gateway.protocol.errors import (
     FrameAltered,
     LocalProtocolError,
@@ -33,6 +36,8 @@ from skyplane_gateway.protocol.sealing import (
     SEAL_BYTES,
     SUITE_AES_256_GCM,
     SUITE_PLAIN,
+    TAG_BYTES,
+    Opening,
     Sealing,
     pack_prologue,
     unpack_prologue,
@@ -73,8 +78,9 @@ class AesGcmSealer:
         self._info = _LABEL + purpose + b" "
         self._incarnation = incarnation
         self._counter = itertools.count()
-        #: (incarnation, epoch) -> cipher; the latest used ones.
-        self._subkeys: OrderedDict[tuple[bytes, bytes], AESGCM] = OrderedDict()
+        #: (incarnation, epoch) -> key; the latest used ones. Threads use it, too.
+        self._subkeys: OrderedDict[tuple[bytes, bytes], AES] = OrderedDict()
+        self._lock = threading.Lock()
 
     def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
         counter = next(self._counter)
@@ -82,9 +88,17 @@ class AesGcmSealer:
             raise LocalProtocolError("a sender has sealed too many messages with one subkey")
         prologue = pack_prologue(SUITE_AES_256_GCM, self._incarnation, counter)
         subkey = self._subkey(self._incarnation, outer)
-        return prologue, subkey.encrypt(_NONCE.pack(counter), b"".join(body), outer)
+        context = Cipher(subkey, GCM(_NONCE.pack(counter))).encryptor()
+        context.authenticate_additional_data(outer)
+        hidden = memoryview(unwritten(total_bytes(body) + TAG_BYTES))
+        end = 0
+        for piece in body:
+            end += context.update_into(piece, hidden[end : end + len(piece)])
+        context.finalize()
+        hidden[end:] = context.tag
+        return prologue, hidden
 
-    def open(self, outer: bytes, sealed: memoryview) -> memoryview:
+    def open(self, outer: bytes, sealed: memoryview) -> Opening:
         if len(sealed) < SEAL_BYTES:
             raise FrameAltered(f"sealed part of {len(sealed)} bytes is too short")
         suite, incarnation, counter, hidden = unpack_prologue(sealed)
@@ -92,23 +106,48 @@ class AesGcmSealer:
             raise NotEncrypted("message in plain text, but this transfer is encrypted")
         if suite != SUITE_AES_256_GCM:
             raise FrameAltered(f"message of suite {suite}, which is unknown")
+        subkey = self._subkey(incarnation, outer)
+        context = Cipher(subkey, GCM(_NONCE.pack(counter))).decryptor()
+        context.authenticate_additional_data(outer)
+        return _GcmOpening(context, hidden)
+
+    def _subkey(self, incarnation: bytes, outer: bytes) -> AES:
+        owner = incarnation, epoch_field(outer)
+        with self._lock:
+            known = self._subkeys.get(owner)
+            if known is None:
+                known = self._subkeys[owner] = self._derived(*owner)
+                if len(self._subkeys) > _SUBKEYS_KEPT:
+                    self._subkeys.popitem(last=False)
+            self._subkeys.move_to_end(owner)
+            return known
+
+    def _derived(self, incarnation: bytes, epoch: bytes) -> AES:
+        derivation = HKDF(SHA256(), KEY_BYTES, salt=incarnation, info=self._info + epoch)
+        return AES(derivation.derive(self._key))
+
+
+class _GcmOpening:
+    def __init__(self, context: AEADDecryptionContext, hidden: memoryview) -> None:
+        self._context = context
+        self._body, self._tag = hidden[:-TAG_BYTES], hidden[-TAG_BYTES:]
+
+    @property
+    def left_bytes(self) -> int:
+        return len(self._body)
+
+    def take(self, count: int) -> memoryview:
+        made = memoryview(unwritten(min(count, len(self._body))))
+        self.take_into(made)
+        return made
+
+    def take_into(self, place: memoryview) -> None:
+        self._context.update_into(self._body[: len(place)], place)
+        self._body = self._body[len(place) :]
+
+    def finish(self) -> None:
         try:
-            body = self._subkey(incarnation, outer).decrypt(_NONCE.pack(counter), hidden, outer)
+            self._context.finalize_with_tag(bytes(self._tag))
         except InvalidTag:
             # The error of the library says nothing more.
             raise FrameAltered("a message was altered on its way, or has another key") from None
-        return memoryview(body)
-
-    def _subkey(self, incarnation: bytes, outer: bytes) -> AESGCM:
-        owner = incarnation, epoch_field(outer)
-        known = self._subkeys.get(owner)
-        if known is None:
-            known = self._subkeys[owner] = self._derived(*owner)
-            if len(self._subkeys) > _SUBKEYS_KEPT:
-                self._subkeys.popitem(last=False)
-        self._subkeys.move_to_end(owner)
-        return known
-
-    def _derived(self, incarnation: bytes, epoch: bytes) -> AESGCM:
-        derivation = HKDF(SHA256(), KEY_BYTES, salt=incarnation, info=self._info + epoch)
-        return AESGCM(derivation.derive(self._key))

@@ -8,13 +8,14 @@
 Timeouts belong to the caller: a peer may send nothing, or half a message. Memory of one
 connection: 64 KiB of staging (1 KiB until the peer has proven itself), one incomplete message
 of at most 1 MiB, and the events that the caller has not taken. A caller that takes all
-events after every `buffer_updated` accumulates none.
+events after every `buffer_updated` accumulates none. A payload needs no memory here where
+`claim_place` gives it its place.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,11 +32,13 @@ from skyplane_gateway.protocol.events import (
     ConnectionClosed,
     Established,
     Event,
+    FramePlaced,
     FrameReceived,
     GoodbyeReceived,
     NeedData,
     ReceiptReceived,
 )
+from skyplane_gateway.protocol.frames import Claim
 from skyplane_gateway.protocol.handshake import Challenge, Hello, Side
 from skyplane_gateway.protocol.limits import FLEET_BYTES, KEY_BYTES, NONCE_BYTES
 from skyplane_gateway.protocol.messages import (
@@ -62,6 +65,10 @@ from skyplane_gateway.protocol.states import (
 
 #: Buffers up to this size are joined: a copy is cheaper than one more write.
 _SMALL_BYTES: Final = 4096
+
+#: From the head of a frame, what has arrived behind it, and the length of its sealed part, to the
+#: place of its payload. None: the frame is received whole.
+ClaimPlace = Callable[[FrameHeader, memoryview, int], Claim | None]
 
 #: Text of a GOODBYE to a peer without proof; it gives no reason.
 _REFUSAL: Final = "hello refused"
@@ -99,7 +106,9 @@ class Connection:
         self._identity = identity
         self._nonce = nonce
         self._state = State.START
-        self._reader = MessageReader(self._admit, self._admit_head)
+        self._reader = MessageReader(self._admit, self._admit_head, self._claim_place)
+        #: Gives payloads their places; the connection calls it with the heads of frames.
+        self.claim_place: ClaimPlace = lambda *_: None
         self._events: deque[Event] = deque()
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
@@ -285,9 +294,15 @@ class Connection:
                 f"on a connection of route {self._peer.route}"
             )
 
+    def _claim_place(self, head: bytes, start: memoryview, sealed_bytes: int) -> Claim | None:
+        return self.claim_place(unpack_frame_header(head), start, sealed_bytes)
+
     def _handle(self, message: Message) -> None:
         kind = message.prefix.kind
-        if kind is MessageType.DATA:
+        if message.claim is not None:
+            self._move(Step.RECV_DATA)
+            self._events.append(FramePlaced(message.claim, message.body))
+        elif kind is MessageType.DATA:
             self._move(Step.RECV_DATA)
             self._events.append(FrameReceived(unpack_frame_header(message.head), message.body))
         elif kind is MessageType.RECEIPT:
@@ -354,7 +369,7 @@ class Connection:
 
     def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
         self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
-        self._reader.trust()
+        self._reader.trust(sends_frames=peer_is_upstream)
         self._peer = self._established = Established(node, route, peer_is_upstream)
         self._events.append(self._established)
 

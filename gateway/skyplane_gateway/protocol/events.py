@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from skyplane_gateway.protocol.frames import Claim
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 
@@ -43,6 +44,14 @@ class FrameReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class FramePlaced:
+    """One DATA frame whose payload is in its claim; see `end_frame`."""
+
+    claim: Claim
+    tag: memoryview
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptReceived:
     """One RECEIPT. `sealed` is read-only and owns its memory."""
 
@@ -66,5 +75,5 @@ class ConnectionClosed:
 
 
 Event: TypeAlias = (
-    Established | FrameReceived | ReceiptReceived | GoodbyeReceived | ConnectionClosed
+    Established | FrameReceived | FramePlaced | ReceiptReceived | GoodbyeReceived | ConnectionClosed
 )

@@ -80,7 +80,7 @@ class ChunkFramer:
             )
         frames: list[RawFrame] = []
         while not self.is_complete:
-            room = self._room()
+            room = self.next_bytes
             taken = rest[: room - self._held_bytes]
             rest = rest[len(taken) :]
             if taken:
@@ -107,8 +107,9 @@ class ChunkFramer:
             sealer=self._sealer,
         )
 
-    def _room(self) -> int:
-        """Payload size of the next frame: full, or the rest of the chunk."""
+    @property
+    def next_bytes(self) -> int:
+        """Payload of the next frame: full, or the rest of the chunk."""
         manifest_bytes = len(self._manifest) if self._number == 0 else 0
         most = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - manifest_bytes)
         return min(most, self._length_bytes - self._offset)

@@ -22,7 +22,7 @@ from skyplane_gateway.protocol.messages import (
     ChunkId,
     pack_receipt_header,
 )
-from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer
+from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer, whole
 
 _CHECK_BYTES: Final = 4
 _BODY_LIMIT: Final = MAX_RECEIPT - RECEIPT_HEADER_BYTES - SEAL_BYTES - _CHECK_BYTES
@@ -85,7 +85,7 @@ def open_receipt(header: ChunkId, sealed: memoryview, sealer: Sealer = PLAIN) ->
         RemoteProtocolError: it is malformed.
     """
     outer = pack_receipt_header(header, len(sealed))
-    body = sealer.open(outer, sealed)
+    body = whole(sealer.open(outer, sealed))
     if int.from_bytes(body[:_CHECK_BYTES], "big") != crc32c(body[_CHECK_BYTES:], crc32c(outer)):
         raise FrameCorrupt(f"the receipt for chunk {header.chunk} does not have its checksum")
     return unpack_json(Receipt, "receipt", body[_CHECK_BYTES:], _BODY_LIMIT)

@@ -38,6 +38,33 @@ def unpack_prologue(sealed: memoryview) -> tuple[int, bytes, int, memoryview]:
     return suite, incarnation, counter, sealed[PROLOGUE_BYTES:]
 
 
+class Opening(Protocol):
+    """A sealed part that is being opened, from its front to its end.
+
+    What it gives is not authentic before `finish`.
+    """
+
+    @property
+    def left_bytes(self) -> int:
+        """Of the body, not taken yet."""
+
+    def take(self, count: int) -> memoryview:
+        """The next bytes of the body."""
+
+    def take_into(self, place: memoryview) -> None:
+        """The next bytes of the body, as many as `place` has."""
+
+    def finish(self) -> None:
+        """Raises FrameAltered: it should be encrypted, and is not authentic."""
+
+
+def whole(opening: Opening) -> memoryview:
+    """The whole body; raises as `finish`."""
+    body = opening.take(opening.left_bytes)
+    opening.finish()
+    return body
+
+
 class Sealer(Protocol):
     """Seals and opens the body of a frame or a receipt."""
 
@@ -48,13 +75,38 @@ class Sealer(Protocol):
         first buffer of the body is small, the others are payload.
         """
 
-    def open(self, outer: bytes, sealed: memoryview) -> memoryview:
-        """The body.
+    def open(self, outer: bytes, sealed: memoryview) -> Opening:
+        """Begin to open a sealed part.
 
         Raises:
-            FrameAltered: it should be encrypted, and is not authentic.
+            FrameAltered: it should be encrypted, and is not.
             RemoteProtocolError: it should be plain, and has another suite or is too short.
         """
+
+
+def require_plain_tag(tag: memoryview) -> None:
+    """Raises RemoteProtocolError: the tag is not that of suite 0."""
+    if any(tag):
+        raise RemoteProtocolError("plain frame whose tag is not zero")
+
+
+class _PlainOpening:
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+
+    @property
+    def left_bytes(self) -> int:
+        return len(self._body)
+
+    def take(self, count: int) -> memoryview:
+        taken, self._body = self._body[:count], self._body[count:]
+        return taken
+
+    def take_into(self, place: memoryview) -> None:
+        place[:] = self.take(len(place))
+
+    def finish(self) -> None:
+        """Nothing proves plain text."""
 
 
 class PlainSealer:
@@ -66,7 +118,7 @@ class PlainSealer:
     def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
         return (self._HEAD + bytes(body[0]), *body[1:], self._TAG)
 
-    def open(self, outer: bytes, sealed: memoryview) -> memoryview:
+    def open(self, outer: bytes, sealed: memoryview) -> Opening:
         if len(sealed) < SEAL_BYTES:
             raise RemoteProtocolError(f"sealed part of {len(sealed)} bytes is too short")
         suite = int.from_bytes(sealed[:2], "big")
@@ -75,9 +127,10 @@ class PlainSealer:
                 f"message of suite {suite}, but this transfer is not encrypted; give both ends"
                 " one key"
             )
-        if sealed[:PROLOGUE_BYTES] != self._HEAD or sealed[-TAG_BYTES:] != self._TAG:
-            raise RemoteProtocolError("plain frame whose incarnation, counter or tag is not zero")
-        return sealed[PROLOGUE_BYTES:-TAG_BYTES]
+        if sealed[:PROLOGUE_BYTES] != self._HEAD:
+            raise RemoteProtocolError("plain frame whose incarnation or counter is not zero")
+        require_plain_tag(sealed[-TAG_BYTES:])
+        return _PlainOpening(sealed[PROLOGUE_BYTES:-TAG_BYTES])
 
 
 PLAIN: Final = PlainSealer()

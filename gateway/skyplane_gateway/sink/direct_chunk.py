@@ -27,6 +27,9 @@ class DirectChunk:
     def held_bytes(self) -> int:
         return len(self.payload)
 
+    def withdraw(self) -> None:
+        """Its own source writes to it, and drops it only afterwards."""
+
     def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
         """Each object with its payload; empty if the chunk is a part."""
         return objects_of(self.manifest, self.payload)

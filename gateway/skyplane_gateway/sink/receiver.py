@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -31,7 +32,13 @@ from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.protocol.assembler import ChunkAssembler
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, PartEntry
 from skyplane_gateway.protocol.errors import FrameAltered, FrameCorrupt, ProtocolError
-from skyplane_gateway.protocol.frames import open_frame
+from skyplane_gateway.protocol.frames import (
+    Claim,
+    OpenedFrame,
+    begin_frame,
+    end_frame,
+    open_frame,
+)
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.receipt import EntryResult, RawReceipt, Receipt, seal_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
@@ -152,7 +159,36 @@ class Sink:
 
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         """Take one frame; an error is reported by a receipt."""
+        self._take(header.chunk_id, partial(self._add, header, sealed))
+
+    def claim_frame(
+        self, header: FrameHeader, start: memoryview, sealed_bytes: int
+    ) -> Claim | None:
+        """A place for the payload of a plain frame that begins so; None where it needs `on_frame`.
+
+        Says nothing of errors: `on_frame` meets them once the frame is whole.
+        """
         chunk = header.chunk_id
+        transfer, known = self._transfers.get(chunk.transfer), self._assemblers.get(chunk)
+        if transfer is None or transfer.sealing is not UNSEALED or chunk.epoch < transfer.epoch:
+            return None
+        is_taken = isinstance(known, DirectChunk) or (known is not None and known.is_complete)
+        if is_taken or self._refusal is not None or chunk in self._ended:
+            return None
+        head = begin_frame(header, start, sealed_bytes)
+        if head is None:
+            return None
+        with suppress(Overloaded):
+            return self._assembler(head).claim(head)
+        return None
+
+    def on_placed(self, claim: Claim, tag: memoryview) -> None:
+        """Take a frame whose payload has arrived at its place."""
+        head = claim.frame
+        self._take(head.header.chunk_id, lambda _: self._assembler(head).add(end_frame(claim, tag)))
+
+    def _take(self, chunk: ChunkId, add: Callable[[Sealing], bool]) -> None:
+        """Take a frame of a chunk by `add`, which returns whether it completes the chunk."""
         known = self._assemblers.get(chunk)
         if chunk in self._ended or (known is not None and known.is_complete):
             return  # A forged frame must not end a chunk that is being written.
@@ -160,7 +196,7 @@ class Sink:
         if transfer is None:
             return
         try:
-            completes = self._add(chunk, header, sealed, transfer.sealing)
+            completes = add(transfer.sealing)
         except FrameCorrupt as error:
             self._log_corrupt(error)
             # Another path, if there is one, may not alter frames.
@@ -247,18 +283,28 @@ class Sink:
             transfer = self._transfers.get(chunk.transfer)
             self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
 
-    def _add(
-        self, chunk: ChunkId, header: FrameHeader, sealed: memoryview, sealing: Sealing
-    ) -> bool:
+    def _add(self, header: FrameHeader, sealed: memoryview, sealing: Sealing) -> bool:
         """Returns whether this frame, of a chunk that is not complete, completes it."""
-        # First, because a forged frame must change nothing here.
-        frame = open_frame(header, sealed, sealing.frames)
-        assembler = self._assemblers.get(chunk)
-        if not isinstance(assembler, ChunkAssembler):
-            length = frame.chunk_bytes
-            assembler = ChunkAssembler(chunk, length, self._reserve(chunk, length))
-            self._assemblers[chunk] = assembler
-        return assembler.add(frame)
+        known = self._assemblers.get(header.chunk_id)
+
+        def place(head: OpenedFrame) -> memoryview | None:
+            claim = known.claim(head) if isinstance(known, ChunkAssembler) else None
+            return None if claim is None else claim.view
+
+        # First, because a forged frame must change nothing here but end its chunk.
+        frame = open_frame(header, sealed, sealing.frames, place)
+        return self._assembler(frame).add(frame)
+
+    def _assembler(self, frame: OpenedFrame) -> ChunkAssembler:
+        """That of the frame's chunk; raises Overloaded where a new one finds no room."""
+        chunk = frame.header.chunk_id
+        known = self._assemblers.get(chunk)
+        if isinstance(known, ChunkAssembler):
+            return known
+        length = frame.chunk_bytes
+        made = ChunkAssembler(chunk, length, self._reserve(chunk, length))
+        self._assemblers[chunk] = made
+        return made
 
     async def _write(
         self, chunk: ChunkId, assembler: ChunkAssembler | DirectChunk, transfer: SinkTransfer
@@ -288,9 +334,8 @@ class Sink:
             ]
         else:
             keys = [entry.key for entry in manifest.content]
-            # One object that was read into this memory was summed then.
-            is_summed = isinstance(assembler, DirectChunk) and len(keys) == 1
-            whole = assembler.crc32c if is_summed else None
+            # The checksum of one object is that of its chunk.
+            whole = assembler.crc32c if len(keys) == 1 else None
             writes = [
                 self._write_object(
                     transfer.destination,
@@ -369,6 +414,7 @@ class Sink:
         self._sent.pop(chunk, None)
         assembler = self._assemblers.pop(chunk, None)
         if assembler is not None:
+            assembler.withdraw()
             self.held_bytes -= assembler.held_bytes
 
     def _drop_older(self, chunk: ChunkId) -> None:

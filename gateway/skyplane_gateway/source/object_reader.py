@@ -15,6 +15,8 @@ from skyplane_gateway.common.kept_properties import holdable_tags, in_headers, w
 from skyplane_gateway.common.objects import MIB, ObjectAttributes
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.protocol.chunk_manifest import ObjectEntry, PartEntry
+from skyplane_gateway.protocol.framer import ChunkFramer
+from skyplane_gateway.protocol.frames import RawFrame
 from skyplane_gateway.selection.metadata_check import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, ReadNotes
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 #: An MD5 of more would hold up the event loop.
 _ON_LOOP_BYTES: Final = 64 << 10
+
+#: Frames that a reader holds before they are sent.
+FRAMES_AT_ONCE: Final = 4
 
 Content = PartEntry | tuple[ObjectEntry, ...]
 
@@ -120,6 +125,20 @@ def read_into(
         buffer = buffer[count:]
         note(count)
     return found
+
+
+def read_frames(reader: Reader, framer: ChunkFramer) -> list[RawFrame]:
+    """Read and seal the next frames of a chunk; blocks.
+
+    Each is summed and encrypted while the processor's cache still holds it. Several take one change
+    of threads.
+    """
+    frames: list[RawFrame] = []
+    for _ in range(FRAMES_AT_ONCE):
+        frames += framer.feed(read_exactly(reader, framer.next_bytes))
+        if framer.is_complete:
+            break
+    return frames
 
 
 def kept_of(

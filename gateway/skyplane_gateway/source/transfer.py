@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
 from skyplane_gateway.protocol.errors import FrameAltered, NotEncrypted, ProtocolError
 from skyplane_gateway.protocol.framer import ChunkFramer
-from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
+from skyplane_gateway.protocol.frames import RawFrame
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
@@ -45,11 +45,12 @@ from skyplane_gateway.source.object_reader import (
     ObjectReader,
     content_of,
     kept_of,
+    read_frames,
     read_into,
 )
 from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
-from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
-from skyplane_gateway.transport.router import FrameReceiver
+from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader
+from skyplane_gateway.transport.router import ChunkReceiver
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Routes(Protocol):
 
     def loss(self, number: int) -> GatewayLost | None: ...
 
-    def local_sink(self, number: int) -> FrameReceiver | None: ...
+    def local_sink(self, number: int) -> ChunkReceiver | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +299,7 @@ class SourceTransfer:
 
     async def _hand_over(
         self,
-        sink: FrameReceiver,
+        sink: ChunkReceiver,
         order: ChunkOrder,
         wanted: RangeOrder,
         content: Content,
@@ -332,11 +333,10 @@ class SourceTransfer:
     ) -> None:
         """Send the range while it is read."""
         framer = self._begin(order, content, wanted.length, [0], [noted])
-        left = wanted.length
         while not framer.is_complete:
-            piece = await self._ask_store(order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES))
-            left -= len(piece)
-            await self._feed(order, framer, piece)
+            await self._send_frames(
+                order, await self._ask_store(order, read_frames, reader, framer)
+            )
 
     async def _send_batch(self, order: ChunkOrder) -> None:
         reads = [self._objects.read_small(order, wanted) for wanted in order.ranges]
@@ -348,10 +348,7 @@ class SourceTransfer:
         framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes, batch.noted)
         sending = self._sendings[self._chunk_of(order)]
         sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
-        for body in batch.bodies:
-            await self._feed(order, framer, body)
-        if not framer.is_complete:
-            await self._feed(order, framer, b"")
+        await self._send_frames(order, framer.feed(b"".join(batch.bodies)))
 
     def _begin(
         self,
@@ -376,18 +373,21 @@ class SourceTransfer:
         finally:
             self._reading.discard(identity)
 
-    async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
-        if self._is_limited:
-            identity = (order.chunk, order.attempt)
-            self._reading.add(identity)
-            try:
-                await self._gateway.bandwidth.take(self._transfer, len(piece))
-            finally:
-                self._reading.discard(identity)
-        for frame in framer.feed(piece):
+    async def _send_frames(self, order: ChunkOrder, frames: Iterable[RawFrame]) -> None:
+        for frame in frames:
+            if self._is_limited:
+                await self._wait_for_bandwidth(order, frame.payload_bytes)
             self._require_pending(order)
             await self._routes.send_frame(frame)
-        self._note(order, len(piece))
+            self._note(order, frame.payload_bytes)
+
+    async def _wait_for_bandwidth(self, order: ChunkOrder, count: int) -> None:
+        identity = (order.chunk, order.attempt)
+        self._reading.add(identity)
+        try:
+            await self._gateway.bandwidth.take(self._transfer, count)
+        finally:
+            self._reading.discard(identity)
 
     def _note(self, order: ChunkOrder, count: int) -> None:
         if self._is_pending(order):

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
+from skyplane_gateway.common.buffers import unwritten
 from skyplane_gateway.common.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
@@ -338,7 +339,7 @@ def read_object(store: ObjectStore, key: str, *, max_bytes: int) -> tuple[Object
 
 def read_exactly(reader: Reader, length: int) -> bytearray:
     """The next `length` bytes. Raises StoreUnavailable if the body ends before."""
-    body = bytearray(length)
+    body = unwritten(length)
     view = memoryview(body)
     while view:
         count = reader.readinto(view)

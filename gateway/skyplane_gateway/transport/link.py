@@ -7,23 +7,27 @@ import fcntl
 import socket
 import struct
 import sys
-from typing import Final, Protocol, cast
+from functools import partial
+from typing import Final, Protocol
 
-from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.protocol.connection import Connection
 from skyplane_gateway.protocol.errors import RemoteProtocolError
 from skyplane_gateway.protocol.events import (
     NEED_DATA,
     ConnectionClosed,
     Established,
+    FramePlaced,
     FrameReceived,
     GoodbyeReceived,
     ReceiptReceived,
 )
+from skyplane_gateway.protocol.frames import Claim
 from skyplane_gateway.protocol.handshake import Hello
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.states import State
+from skyplane_gateway.transport.socket_transport import adopted
 from skyplane_gateway.transport.write_timeout import WriteTimeout
 
 #: A link is not ready above the first number of unsent bytes, and ready again below the
@@ -66,6 +70,13 @@ class LinkTraffic(Protocol):
 
     def frame_received(self, link: Link, header: FrameHeader, sealed: memoryview) -> None: ...
 
+    def claim_place(
+        self, link: Link, header: FrameHeader, start: memoryview, sealed_bytes: int
+    ) -> Claim | None:
+        """Where the payload goes of a frame that begins so; see `ClaimPlace`."""
+
+    def frame_placed(self, link: Link, claim: Claim, tag: memoryview) -> None: ...
+
     def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None: ...
 
     def link_writable(self, link: Link) -> None: ...
@@ -90,6 +101,7 @@ class Link(asyncio.BufferedProtocol):
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._connection = connection
+        connection.claim_place = partial(traffic.claim_place, self)
         self._owner = owner
         self._traffic = traffic
         self._write_timeout_s = write_timeout_s
@@ -119,12 +131,12 @@ class Link(asyncio.BufferedProtocol):
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = adopted(transport, self)
         if self._is_over:
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
-        handle = transport.get_extra_info("socket")
+        handle = self._transport.get_extra_info("socket")
         if handle is not None:
             set_options(handle, self._write_timeout_s)
         loop = asyncio.get_running_loop()
@@ -273,10 +285,11 @@ class Link(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._transport is None or self._is_hello_held:
             return
-        for buffer in self._connection.data_to_send():
-            self.sent_bytes += len(buffer)
-            self._transport.write(buffer)
-        self._write_timeout.written()
+        buffers = self._connection.data_to_send()
+        if buffers:
+            self.sent_bytes += total_bytes(buffers)
+            self._transport.writelines(buffers)
+            self._write_timeout.written()
 
     def _handle_events(self) -> None:
         try:
@@ -298,6 +311,8 @@ class Link(asyncio.BufferedProtocol):
     def _handle(self, event: object) -> None:
         if isinstance(event, FrameReceived):
             self._traffic.frame_received(self, event.header, event.sealed)
+        elif isinstance(event, FramePlaced):
+            self._traffic.frame_placed(self, event.claim, event.tag)
         elif isinstance(event, ReceiptReceived):
             self._traffic.receipt_received(self, event.header, event.sealed)
         elif isinstance(event, Established):

@@ -20,7 +20,7 @@ from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import ProbeReport, Topology
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
 from skyplane_gateway.protocol.connection import Identity
-from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.frames import Claim, RawFrame
 from skyplane_gateway.protocol.limits import PROBE_TRANSFER
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.receipt import RawReceipt
@@ -34,16 +34,26 @@ from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 LEAVE_TIMEOUT_S: Final = GOODBYE_TIMEOUT_S + 1.0
 
 
-class FrameReceiver(Protocol):
-    """Takes frames at their sink, and chunks in the memory of this process; see `Sink`."""
-
-    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None: ...
+class ChunkReceiver(Protocol):
+    """Takes chunks in the memory of this process; see `Sink`."""
 
     def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None: ...
 
     def end_chunk(self, chunk: ChunkId, crc32c: int) -> None: ...
 
     def drop_chunk(self, chunk: ChunkId) -> None: ...
+
+
+class FrameReceiver(ChunkReceiver, Protocol):
+    """Takes frames at their sink, too."""
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None: ...
+
+    def claim_frame(
+        self, header: FrameHeader, start: memoryview, sealed_bytes: int
+    ) -> Claim | None: ...
+
+    def on_placed(self, claim: Claim, tag: memoryview) -> None: ...
 
 
 class ReceiptReceiver(Protocol):
@@ -196,6 +206,22 @@ class Router:
         if route.waiting:
             link.pause_reading()
 
+    def claim_place(
+        self, link: Link, header: FrameHeader, start: memoryview, sealed_bytes: int
+    ) -> Claim | None:
+        route = self._routes.get(header.chunk_id.route)
+        if route is None or not route.is_sink or link not in route.upstream_links:
+            return None
+        return self._owner.sink.claim_frame(header, start, sealed_bytes)
+
+    def frame_placed(self, link: Link, claim: Claim, tag: memoryview) -> None:
+        route = self._routes.get(claim.frame.header.chunk_id.route)
+        if route is None or link not in route.upstream_links:
+            return
+        route.count_frame(claim.sealed_bytes)
+        self._owner.sink.on_placed(claim, tag)
+        route.await_receipts_taken(link)
+
     def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None:
         route = self._routes.get(header.route)
         if route is None or link not in route.downstream_links:
@@ -218,7 +244,7 @@ class Router:
 
     # -- state
 
-    def local_sink(self, number: int) -> FrameReceiver | None:
+    def local_sink(self, number: int) -> ChunkReceiver | None:
         """The sink of this gateway, if the route begins and ends here."""
         route = self._routes.get(number)
         return self._owner.sink if route is not None and not route.hops else None

@@ -15,7 +15,7 @@ from tests.gateway.protocol.lab import (
     make_receipt,
 )
 
-from skyplane_gateway.protocol._reader import STAGING_BYTES
+from skyplane_gateway.protocol._reader import FRAME_STAGING_BYTES, STAGING_BYTES
 from skyplane_gateway.protocol.connection import Connection
 from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.events import (
@@ -174,7 +174,7 @@ def test_body_is_received_straight_into_the_buffer_of_the_event() -> None:
     data = memoryview(b"".join(pair.upstream.data_to_send()))
     receiver = pair.downstream
     first = receiver.get_buffer(-1)
-    assert len(first) == STAGING_BYTES
+    assert len(first) == FRAME_STAGING_BYTES
     first[:1000], data = data[:1000], data[1000:]
     receiver.buffer_updated(1000)
     body = receiver.get_buffer(65536)
@@ -191,7 +191,7 @@ def test_body_is_received_straight_into_the_buffer_of_the_event() -> None:
     assert event.sealed.obj is body.obj
     assert event.sealed.readonly
     assert event.sealed == b"".join(frame.sealed)
-    assert len(receiver.get_buffer()) == STAGING_BYTES
+    assert len(receiver.get_buffer()) == FRAME_STAGING_BYTES
 
 
 def test_buffer_is_never_empty() -> None:
@@ -226,7 +226,7 @@ def test_frames_and_receipts_stay_on_their_route(changes: dict[str, Any]) -> Non
         head = bytearray(b"".join(sender.data_to_send())[:52])
         head[position] ^= 1
         give(receiver, head)
-        assert len(receiver.get_buffer()) == STAGING_BYTES
+        assert len(receiver.get_buffer()) in (FRAME_STAGING_BYTES, STAGING_BYTES)
         with pytest.raises(RemoteProtocolError, match="on a connection of route 7"):
             receiver.next_event()
 
@@ -309,4 +309,5 @@ def test_a_peer_without_proof_gets_little_memory() -> None:
     assert len(stranger.get_buffer()) <= MAX_HANDSHAKE
     pair = ConnectionPair(Side.UPSTREAM)
     pair.exchange()
-    assert len(pair.acceptor.get_buffer()) == STAGING_BYTES
+    assert len(pair.acceptor.get_buffer()) == FRAME_STAGING_BYTES
+    assert len(pair.dialer.get_buffer()) == STAGING_BYTES
