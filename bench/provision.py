@@ -1,11 +1,10 @@
-"""What a fleet costs beside the bytes: its start, and the encryption from source to sink.
+"""What a fleet costs beside the bytes.
 
     python -m bench.provision [--json] [--smoke] [--rounds N]
 
 `local-ready` is the time until four gateways on this machine are up and connected, from a plan.
-`sealed` is the CPU that encryption takes at each end of a transfer: each round copies the same
-large objects between two gateways in plain text and encrypted. `bench.instances` has the cases of
-fleets on instances: `fleet-ready`, `teardown` and `calls`. A smoke run has no floors.
+`bench.instances` has the cases of fleets on instances: `fleet-ready`, `teardown` and `calls`. A
+smoke run has no floors. `bench.link` has the CPU of encryption.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from unittest.mock import patch
 from bench import instances
 from bench.contest import options_of
 from bench.copy import bodies_of
-from bench.places import Places, Unavailable, cpu_s_of, open_places
+from bench.places import Places, Unavailable, open_places
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import Encryption, Limits, MaximizeThroughput, TransferJob
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
@@ -36,7 +35,6 @@ OBJECTS, OBJECT_BYTES = 16, 64 << 20
 SMOKE_OBJECTS, SMOKE_BYTES = 2, 9 << 20
 SOURCE_REGION, TARGET_REGION = "aws:us-east-1", "gcp:europe-west3"
 
-FLOOR_SEALED_S, GOAL_SEALED_S = 0.3, 0.2
 FLOOR_READY_S, GOAL_READY_S = 1.6, 1.0
 
 
@@ -45,30 +43,13 @@ class Fleets:
 
     def __init__(self, places: Places, objects: int, size_bytes: int) -> None:
         self._places = places
-        self._objects = objects
-        self._gb = objects * size_bytes / 1e9
         self._numbers = count()
         places.fill(0, bodies_of(objects, size_bytes))
-
-    def cpu_s_per_gb(self, encrypt: Encryption) -> tuple[float, float]:
-        """CPU seconds per GB of the source and of the sink during one transfer."""
-        job, client = self._job(encrypt), self._client()
-        with patch.dict(os.environ, self._places.environment):
-            fleet = client.provision(client.plan(job))
-            try:
-                pids = [int(one.details["pid"]) for one in (fleet.sources[0], fleet.sinks[0])]
-                before = [cpu_s_of(pid) for pid in pids]
-                client.transfer(job, fleet)
-                used = [cpu_s_of(pid) - was for pid, was in zip(pids, before, strict=True)]
-                return used[0] / self._gb, used[1] / self._gb
-            finally:
-                client.teardown(fleet)
-                self._places.remove_copies(self._objects)
 
     def seconds_until_ready(self) -> float:
         """From a plan of four gateways until all are connected."""
         client = self._client()
-        job = self._job("never", instances=2)
+        job = self._job()
         with patch.dict(os.environ, self._places.environment):
             plan = client.plan(job)
             count_of_gateways = sum(group.count for group in plan.instances.values())
@@ -79,7 +60,7 @@ class Fleets:
             client.teardown(fleet)
         return seconds
 
-    def _job(self, encrypt: Encryption, instances: int = 1) -> TransferJob:
+    def _job(self) -> TransferJob:
         near, far = self._places.urls
         here, there = self._places.endpoints
         trusted = {"checksum": "trusted"}
@@ -88,8 +69,7 @@ class Fleets:
             Location(f"{near}/large/", region=SOURCE_REGION, endpoint_url=here),
             Location(target, region=TARGET_REGION, endpoint_url=there, options=trusted),
             objective=MaximizeThroughput(max_usd_per_gb=0.2),
-            limits=Limits(instance_limit=instances, max_relays=0),
-            encrypt=encrypt,
+            limits=Limits(instance_limit=2, max_relays=0),
         )
 
     def _client(self) -> Client:
@@ -99,24 +79,11 @@ class Fleets:
         )
 
 
-def cases_of(fleets: Fleets, rounds: int) -> list[Case]:
-    """Both cases, rounds interleaved."""
-    more: list[float] = []
-    ready: list[float] = []
-    for _ in range(rounds):
-        plain = fleets.cpu_s_per_gb("never")
-        sealed = fleets.cpu_s_per_gb("always")
-        more.append(max(one - other for one, other in zip(sealed, plain, strict=True)))
-        ready.append(fleets.seconds_until_ready())
-    return [
-        _case("sealed", more, FLOOR_SEALED_S, GOAL_SEALED_S, "plain, CPU s/GB at one end"),
-        _case("local-ready", ready, FLOOR_READY_S, GOAL_READY_S, "four gateways"),
-    ]
-
-
-def _case(name: str, values: Sequence[float], floor: float, goal: float, against: str) -> Case:
-    middle = statistics.median(values)
-    return Case(name, middle, "s", None, against, floor, goal, spread_of(values))
+def ready_case(fleets: Fleets, rounds: int) -> Case:
+    ready = [fleets.seconds_until_ready() for _ in range(rounds)]
+    middle = statistics.median(ready)
+    bounds = FLOOR_READY_S, GOAL_READY_S
+    return Case("local-ready", middle, "s", None, "four gateways", *bounds, spread_of(ready))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases: list[Case] = []
     try:
         with open_places("s3") as places:
-            cases += cases_of(Fleets(places, *work), rounds)
+            cases.append(ready_case(Fleets(places, *work), rounds))
     except Unavailable as error:
         print(f"cases of local gateways are left out: {error}", file=sys.stderr)
     on_clouds = 1 if options.smoke else options.rounds or INSTANCE_ROUNDS

@@ -20,11 +20,13 @@ from pathlib import Path
 LESS_IS_BETTER = frozenset(
     {
         "s",
+        "s/GB",
         "ms",
         "us",
         "calls/s",
         "% error",
         "% of pairs",
+        "x cpu",
         "x optimum",
         "x price",
         "x start",

@@ -13,7 +13,7 @@ from bench.instances import LOOKS
 def test_a_smoke_run_has_all_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert provision.main(["--smoke", "--json"]) == 0
     cases = {row["case"]: row["value"] for row in json.loads(capsys.readouterr().out)["results"]}
-    assert {"sealed", "local-ready", "fleet-ready", "teardown"} <= set(cases)
+    assert {"local-ready", "fleet-ready", "teardown"} <= set(cases)
     by_action = {name: value for name, value in cases.items() if name.startswith("calls ")}
     assert cases["calls"] == sum(by_action.values())
     assert cases["calls aws RunInstances"] == 4
