@@ -111,6 +111,9 @@ class FakeClient:
     def check(self, job: TransferJob) -> None:
         self._note("check", job)
 
+    def check_place(self, location: Location) -> None:
+        self._note("check", location)
+
     def plan(self, job: TransferJob, **_: Any) -> TransferPlan:
         self._note("plan", job)
         return PLAN

@@ -28,6 +28,7 @@ from skyplane_gateway.led_transfers import LedTransfers
 from skyplane_gateway.protocol.connection import Identity
 from skyplane_gateway.protocol.limits import WIRE_VERSION
 from skyplane_gateway.sink.receiver import Sink
+from skyplane_gateway.stores import load_stores_of
 from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.transfer_sides import TransferSides
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
@@ -178,6 +179,10 @@ class GatewayService:
     def apply_topology(self, topology: Topology) -> None:
         """Connect the routes; see `Router.apply`."""
         self.router.apply(topology, self.config.data_host)
+        node, is_process = self.config.node, self._client_context is not None
+        if is_process and node in (*topology.sources, *topology.sinks):
+            # A first transfer need not wait for that. The region tag is the beginning of the name.
+            self._threads.submit(load_stores_of, node.partition(":")[0])
 
     async def probe(self, route: int, seconds: float) -> ProbeReport:
         """Measure a route that begins here; see `Router.probe`.

@@ -6,6 +6,7 @@ Imports the SDK of the kind it is asked for, and no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
@@ -28,6 +29,9 @@ _MODULES = {
 
 #: Kind -> the extra that installs its SDK.
 _EXTRAS = {"azure": "azure", "gcs": "gcs", "s3": "aws"}
+
+#: Cloud -> the kind of its stores.
+_KINDS: Final = {"aws": "s3", "azure": "azure", "gcp": "gcs"}
 
 #: Kinds whose stores name the region of a bucket.
 _REGIONAL: Final = ("gcs", "s3")
@@ -138,6 +142,13 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         return None
     region: str | None = _module(spec.kind, "client").bucket_region(spec, credentials)
     return region
+
+
+def load_stores_of(cloud: str) -> None:
+    """Import the SDK of a cloud's stores, which takes a while; nothing where it is missing."""
+    if cloud in _KINDS:
+        with suppress(MissingExtra):
+            _module(_KINDS[cloud])
 
 
 def open_store(

@@ -29,6 +29,15 @@ for verb in (lambda: store.head("k"), lambda: store._bucket.small_body("k", "1",
 """
 
 
+_AHEAD = """
+import sys
+from skyplane_gateway.stores import load_stores_of
+for cloud in ("local", "aws"):
+    load_stores_of(cloud)
+    print("botocore" in sys.modules)
+"""
+
+
 def _printed(script: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -38,6 +47,10 @@ def _printed(script: str) -> list[str]:
 
 def test_no_sdk_is_loaded_before_its_store_is_opened() -> None:
     assert _printed(_SCRIPT) == ["[]"]
+
+
+def test_a_cloud_s_sdk_can_be_loaded_before_it_is_needed() -> None:
+    assert _printed(_AHEAD) == ["False", "True"]
 
 
 def test_google_s_client_is_loaded_by_a_rare_verb() -> None:

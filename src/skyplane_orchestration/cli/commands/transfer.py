@@ -39,6 +39,7 @@ def add(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
+    from skyplane_orchestration.storage.empty_source import named_in_errors
     from skyplane_orchestration.storage.preflight import require_usable
 
     with as_bad_input():
@@ -47,7 +48,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         client = open_client(options, run=options.run or fleet.key)
         job = job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
         require_usable(job, options.manifest)
-        client.job_run(job).check()
+        with named_in_errors("destination"):
+            client.check_place(job.destination)
         require_writable(job)
     result = _move(client, job, fleet, options.manifest, console)
     from skyplane_orchestration.cli.result_lines import print_result
