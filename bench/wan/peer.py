@@ -22,7 +22,7 @@ def iperf3_gbps(area: Area, plan: TransferPlan) -> float:
     made = area.network
     (edge,) = (one for one in plan.edges if (one.src, one.dst) == (plan.src, plan.dst))
     server = subprocess.Popen(
-        [*made.enter(plan.dst), "iperf3", "-s", "-1", "--forceflush"],
+        [*made.enter(plan.dst), "iperf3", "-s", "-1", "-i", "0", "--forceflush"],
         stdout=subprocess.PIPE,
         text=True,
     )

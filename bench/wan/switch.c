@@ -359,12 +359,23 @@ static int is_ours(const char *pid) {
     return 0;
 }
 
-static void kill_all(void) {
+static int kill_found(void) {
     DIR *processes = opendir("/proc");
     struct dirent *entry;
+    int killed = 0;
     while (processes && (entry = readdir(processes)))
         if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' && is_ours(entry->d_name))
-            kill(atoi(entry->d_name), SIGKILL);
+            killed += kill(atoi(entry->d_name), SIGKILL) == 0;
+    if (processes) closedir(processes);
+    return killed;
+}
+
+/* Looks again for what was just entering a namespace. */
+static void kill_all(void) {
+    for (int quiet = 0; quiet < 3;) {
+        quiet = kill_found() ? 0 : quiet + 1;
+        usleep(10000);
+    }
 }
 
 /* ---------------------------------------------------------------- commands */

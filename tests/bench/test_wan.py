@@ -108,8 +108,8 @@ OPENS = """
 import subprocess, sys
 from bench.wan import network
 with network.opened(("here", "there")) as made:
-    child = subprocess.Popen([*made.enter("here"), "sleep", "600"], start_new_session=True)
-    print(child.pid, flush=True)
+    command = [*made.enter("here"), "sh", "-c", "echo $$; exec sleep 600"]
+    subprocess.Popen(command, start_new_session=True)
     sys.stdin.read()
 """
 

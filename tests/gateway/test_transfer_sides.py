@@ -25,7 +25,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.identifiers import wire_transfer_id
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import AttachOrder, End, GatewayConfig
-from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.transfer_sides import TransferSides
@@ -37,7 +37,10 @@ KEY, OTHER = "ab" * 16, "cd" * 16
 class NoRoutes:
     """The network loses everything."""
 
-    async def send_frame(self, frame: RawFrame) -> None: ...
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None: ...
+
+    def frame_bytes(self, number: int) -> int:
+        return MAX_PAYLOAD_BYTES
 
     def loss(self, number: int) -> None: ...
 

@@ -19,6 +19,7 @@ class SentChunk:
         framer: None for a chunk that is handed over in memory.
         noted, crc32cs: per index.
         failed: range of the order -> why it is not in the chunk.
+        begun_s: when its first frame was cut, on the event loop's clock.
     """
 
     order: ChunkOrder
@@ -27,6 +28,7 @@ class SentChunk:
     noted: list[ReadNotes]
     crc32cs: list[int] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
+    begun_s: float = 0.0
 
 
 def outcome_of(sending: SentChunk, receipt: Receipt) -> ChunkOutcome:

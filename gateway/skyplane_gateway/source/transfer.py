@@ -63,11 +63,13 @@ _REMEMBERED: Final = 8192
 class Routes(Protocol):
     """The routes that begin at a gateway; see `Router`."""
 
-    async def send_frame(self, frame: RawFrame) -> None: ...
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None: ...
 
     def loss(self, number: int) -> GatewayLost | None: ...
 
     def local_sink(self, number: int) -> ChunkReceiver | None: ...
+
+    def frame_bytes(self, number: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +363,14 @@ class SourceTransfer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
-        framer = ChunkFramer(chunk, manifest, sealer=self._sealing.frames)
-        self._sendings[chunk] = SentChunk(order, framer, indexes, noted)
+        framer = ChunkFramer(
+            chunk,
+            manifest,
+            sealer=self._sealing.frames,
+            max_payload_bytes=self._routes.frame_bytes(order.route),
+        )
+        begun_s = asyncio.get_running_loop().time()
+        self._sendings[chunk] = SentChunk(order, framer, indexes, noted, begun_s=begun_s)
         return framer
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:
@@ -374,11 +382,13 @@ class SourceTransfer:
             self._reading.discard(identity)
 
     async def _send_frames(self, order: ChunkOrder, frames: Iterable[RawFrame]) -> None:
+        sending = self._sendings.get(self._chunk_of(order))
+        turn = sending.begun_s if sending is not None else 0.0
         for frame in frames:
             if self._is_limited:
                 await self._wait_for_bandwidth(order, frame.payload_bytes)
             self._require_pending(order)
-            await self._routes.send_frame(frame)
+            await self._routes.send_frame(frame, turn)
             self._note(order, frame.payload_bytes)
 
     async def _wait_for_bandwidth(self, order: ChunkOrder, count: int) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import socket
 import struct
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -51,6 +52,12 @@ _KEEPALIVE_TRIES: Final = 4
 
 #: SIOCOUTQNSD of linux/sockios.h: bytes in the send queue that were not sent for the first time.
 _NOT_SENT: Final = 0x894B
+
+#: Round trip of the handshake from which a line is long.
+_LONG_LINE_US: Final = 5000
+
+#: Socket option: the kernel takes no more bytes while so many were not sent yet.
+_NOT_SENT_LIMIT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
 class LinkOwner(Protocol):
@@ -282,6 +289,18 @@ class Link(asyncio.BufferedProtocol):
             return 0
         return self._unsent_bytes() + not_sent_bytes(self._transport.get_extra_info("socket"))
 
+    def limit_queue(self, frame_bytes: int) -> None:
+        """Let two frames of that size wait here at most, and as much in the kernel.
+
+        What waits on a slow connection comes late, while others could carry it.
+        """
+        if self._transport is None or self._lost.is_set():
+            return
+        self._transport.set_write_buffer_limits(high=2 * frame_bytes, low=frame_bytes)
+        handle, option = self._transport.get_extra_info("socket"), _NOT_SENT_LIMIT
+        if handle is not None and option is not None:
+            handle.setsockopt(socket.IPPROTO_TCP, option, 2 * frame_bytes)
+
     def _flush(self) -> None:
         if self._transport is None or self._is_hello_held:
             return
@@ -344,6 +363,7 @@ def set_options(handle: socket.socket, write_timeout_s: float) -> None:
     handle.setsockopt(tcp, socket.TCP_NODELAY, 1)
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Not every system has these options; the link's own write timeout works everywhere.
+    _choose_congestion_control(handle)
     for name, value in (
         ("TCP_KEEPIDLE", _KEEPALIVE_AFTER_S),
         ("TCP_KEEPINTVL", _KEEPALIVE_EVERY_S),
@@ -353,6 +373,21 @@ def set_options(handle: socket.socket, write_timeout_s: float) -> None:
         option = getattr(socket, name, None)
         if option is not None:
             handle.setsockopt(tcp, option, value)
+
+
+def _choose_congestion_control(handle: socket.socket) -> None:
+    """Take BBR for a long line, where the kernel lets us.
+
+    Other controls send less after each lost packet, and need many round trips to recover. On a
+    short line these take no time, and the pacing of BBR would only cost processor time.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    tcp = socket.IPPROTO_TCP
+    with suppress(OSError):  # No TCP, or a kernel without it.
+        (rtt_us,) = struct.unpack_from("I", handle.getsockopt(tcp, socket.TCP_INFO, 104), 68)
+        if rtt_us >= _LONG_LINE_US:
+            handle.setsockopt(tcp, socket.TCP_CONGESTION, b"bbr")
 
 
 def not_sent_bytes(handle: socket.socket | None) -> int:

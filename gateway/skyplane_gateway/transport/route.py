@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from skyplane_gateway.config import Route
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.messages import FrameHeader
 from skyplane_gateway.transport.incarnation import Incarnation
@@ -25,6 +28,14 @@ SAMPLE_S: Final = 1.0
 WAITING_PARTS: Final = 8
 #: A longer time between two samples is of a route that stood still, and does not count.
 _LONGEST_S: Final = 5.0
+
+#: A connection of a hop takes so long for one frame, if the size of frames can be had.
+FRAME_S: Final = 0.1
+#: Bounds of that size: below, headers and the work for each frame cost too much.
+SMALLEST_FRAME_BYTES: Final = 64 << 10
+LARGEST_FRAME_BYTES: Final = MAX_PAYLOAD_BYTES
+#: Before a rate was measured.
+FIRST_FRAME_BYTES: Final = 256 << 10
 
 
 class SaturationMeter:
@@ -50,6 +61,30 @@ class SaturationMeter:
         if before is not None and waits and length_s <= _LONGEST_S and on_network_bytes > before:
             self.seconds += length_s
             self.sent_bytes += on_network_bytes - before
+
+
+class Turns:
+    """An event whose waiters go on in the order of their turns, the lowest first."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []
+
+    def waits_before(self, turn: float) -> bool:
+        return any(other < turn for other, _ in self._waiting)
+
+    def set(self) -> None:
+        for _, waiter in sorted(self._waiting, key=itemgetter(0)):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, turn: float) -> None:
+        """Wait for the next `set`."""
+        entry = turn, asyncio.get_running_loop().create_future()
+        self._waiting.append(entry)
+        try:
+            await entry[1]
+        finally:
+            self._waiting.remove(entry)
 
 
 @dataclass(slots=True)
@@ -94,6 +129,7 @@ class LocalRoute:
         failures: failures in a row, for the pause before the next attempt.
         log_throttle, is_logged: limit the log, and say whether the last failure is in it.
         saturation: the times in which bytes waited for the network to the next hop.
+        frame_bytes_wanted: payload of a frame, by the rate of a connection to the next hop.
     """
 
     def __init__(self, node: str, config: Route, addresses: Mapping[str, Address]) -> None:
@@ -103,7 +139,7 @@ class LocalRoute:
         self.upstream_hop = None if is_source else self._hop(self._index - 1, addresses)
         self.downstream_hop = None if is_sink else self._hop(self._index, addresses)
         self.waiting: deque[tuple[FrameHeader, memoryview, Link]] = deque()
-        self.writable = asyncio.Event()
+        self.writable = Turns()
         self.dials: set[asyncio.Task[None]] = set()
         self.down = ""
         self.is_ended = False
@@ -117,6 +153,8 @@ class LocalRoute:
         self.frames = 0
         self.frame_bytes = 0
         self.saturation = SaturationMeter()
+        self.frame_bytes_wanted = FIRST_FRAME_BYTES
+        self._sampled: tuple[float, int] | None = None
         self._sampler: asyncio.TimerHandle | None = None
         self._next_link = 0
 
@@ -217,8 +255,13 @@ class LocalRoute:
             for origin in self.upstream_links if self.is_sink else self.downstream_links:
                 origin.resume_reading()
 
-    def ready_link(self) -> Link | None:
-        """A downstream connection that takes a frame now, round robin."""
+    def ready_link(self, turn: float = 0.0) -> Link | None:
+        """A downstream connection that takes a frame now, round robin.
+
+        None while frames of a lower turn wait.
+        """
+        if self.writable.waits_before(turn):
+            return None
         links = self.downstream_links
         count = len(links)
         for step in range(count):
@@ -227,6 +270,13 @@ class LocalRoute:
                 self._next_link = (self._next_link + step + 1) % count
                 return link
         return None
+
+    def offer_more(self) -> None:
+        """Let a frame that waited for the one just sent take another connection."""
+        if self.writable.waits_before(math.inf) and any(
+            link.is_ready for link in self.downstream_links
+        ):
+            self.writable.set()
 
     def count_frame(self, size_bytes: int) -> None:
         """A frame is about to be sent, or was received at the sink."""
@@ -242,9 +292,23 @@ class LocalRoute:
         sent_bytes = sum(link.sent_bytes for link in self.downstream_links) - sum(unsent)
         waits = WAITING_PARTS * sum(map(bool, unsent)) >= len(unsent) > 0
         self.saturation.sample(loop.time(), sent_bytes, waits=waits)
+        self._fit_frames(loop.time(), sent_bytes, waits=waits)
         self._sampler = None
         if any(unsent) or self.frames > frames_before:
             self._sampler = loop.call_later(SAMPLE_S, self._sample, loop, self.frames)
+
+    def _fit_frames(self, now_s: float, sent_bytes: int, *, waits: bool) -> None:
+        """Frames as large as a connection sends in `FRAME_S`; a slow store makes none smaller."""
+        before, self._sampled = self._sampled, (now_s, sent_bytes)
+        if before is None or sent_bytes <= before[1] or not self.downstream_links:
+            return
+        rate = (sent_bytes - before[1]) / (now_s - before[0]) / len(self.downstream_links)
+        fitting = min(LARGEST_FRAME_BYTES, max(SMALLEST_FRAME_BYTES, int(rate * FRAME_S)))
+        if not waits:
+            fitting = max(fitting, self.frame_bytes_wanted)
+        self.frame_bytes_wanted = fitting
+        for link in self.downstream_links:
+            link.limit_queue(fitting)
 
     def forward(self) -> None:
         """Send waiting frames downstream, and read again from the links they came by."""

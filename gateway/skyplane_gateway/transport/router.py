@@ -27,7 +27,7 @@ from skyplane_gateway.protocol.receipt import RawReceipt
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.transport.probe import Probes
-from skyplane_gateway.transport.route import LocalRoute
+from skyplane_gateway.transport.route import FIRST_FRAME_BYTES, LocalRoute
 from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 
 #: Links close within the time of their GOODBYE; a link that is still dialed takes longer.
@@ -131,8 +131,11 @@ class Router:
 
     # -- sending
 
-    async def send_frame(self, frame: RawFrame) -> None:
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None:
         """Send down the frame's route, on the first connection that is ready.
+
+        Of frames that wait, those with the lowest `turn` go first. So the oldest chunk is whole
+        soon, and its place at the sink is free for the next one.
 
         Raises GatewayLost when the route is down, or goes down while the frame waits.
         """
@@ -152,13 +155,13 @@ class Router:
             # Earlier frames of the chunk are lost with the old connections.
             if route.down or route.generation != generation:
                 raise GatewayLost(route.down or f"the path {route.path} broke and was rebuilt")
-            link = route.ready_link()
+            link = route.ready_link(turn)
             if link is not None:
                 route.count_frame(total_bytes(frame.sealed))
                 link.send_frame(header, *frame.sealed)
+                route.offer_more()
                 return
-            route.writable.clear()
-            await route.writable.wait()
+            await route.writable.wait(turn)
 
     def send_receipt(self, receipt: RawReceipt) -> None:
         """Send up the receipt's route; dropped when the route is down (its source knows)."""
@@ -248,6 +251,11 @@ class Router:
         """The sink of this gateway, if the route begins and ends here."""
         route = self._routes.get(number)
         return self._owner.sink if route is not None and not route.hops else None
+
+    def frame_bytes(self, number: int) -> int:
+        """Payload that a frame on a route should have at most."""
+        route = self._routes.get(number)
+        return FIRST_FRAME_BYTES if route is None else route.frame_bytes_wanted
 
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""

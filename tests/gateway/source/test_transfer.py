@@ -13,7 +13,7 @@ from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
-from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
@@ -30,8 +30,11 @@ class _Routes:
         self.sent: list[RawFrame] = []
         self._sink = sink
 
-    async def send_frame(self, frame: RawFrame) -> None:
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None:
         self.sent.append(frame)
+
+    def frame_bytes(self, number: int) -> int:
+        return MAX_PAYLOAD_BYTES
 
     def loss(self, number: int) -> None: ...
 
