@@ -28,6 +28,7 @@ from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
 from skyplane_gateway.protocol.errors import FrameAltered, NotEncrypted, ProtocolError
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
@@ -367,7 +368,7 @@ class SourceTransfer:
             chunk,
             manifest,
             sealer=self._sealing.frames,
-            max_payload_bytes=self._routes.frame_bytes(order.route),
+            max_payload_bytes=max(self._routes.frame_bytes(order.route), 2 * length // MAX_FRAMES),
         )
         begun_s = asyncio.get_running_loop().time()
         self._sendings[chunk] = SentChunk(order, framer, indexes, noted, begun_s=begun_s)
