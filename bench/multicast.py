@@ -19,7 +19,7 @@ from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import multicast_plan
 
 SEED = 20261120
@@ -30,10 +30,10 @@ FLOOR_S, GOAL_S = 20.0, 5.0
 FAN_OUT = ("gcp:us-east4", ("aws:ap-southeast-1", "aws:ap-northeast-1", "aws:ap-south-1"), 4.0)
 
 
-def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float, MulticastPlan]]:
+def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float, TransferPlan]]:
     """Seconds and plan of `count` feasible problems, with a floor of 1 to 12 Gbit/s."""
     chooser = random.Random(SEED + destinations)
-    made: list[tuple[float, MulticastPlan]] = []
+    made: list[tuple[float, TransferPlan]] = []
     while len(made) < count:
         src, *others = chooser.sample(grid.tags, destinations + 1)
         floor = MinimizeCost(round(chooser.uniform(1.0, 12.0), 1), exactly=len(made) % 2 == 1)
@@ -46,10 +46,10 @@ def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float,
     return made
 
 
-def tight_plans(grid: Grid, count: int) -> list[tuple[float, MulticastPlan]]:
+def tight_plans(grid: Grid, count: int) -> list[tuple[float, TransferPlan]]:
     """Seconds and plan of problems near their limits: 40 to 95 % of the largest rate."""
     chooser = random.Random(SEED)
-    made: list[tuple[float, MulticastPlan]] = []
+    made: list[tuple[float, TransferPlan]] = []
     while len(made) < count:
         src, *others = chooser.sample(grid.tags, chooser.choice([2, 3, 4, 6]) + 1)
         limits = Limits(
@@ -73,7 +73,7 @@ def tight_cases(grid: Grid, count: int) -> list[Case]:
     return times_and_gaps(name, tight_plans(grid, count))
 
 
-def times_and_gaps(name: str, made: Sequence[tuple[float, MulticastPlan]]) -> list[Case]:
+def times_and_gaps(name: str, made: Sequence[tuple[float, TransferPlan]]) -> list[Case]:
     """Median and worst of planning times and of proven gaps."""
     seconds = [taken for taken, _ in made]
     gaps = [100 * plan.solver.gap for _, plan in made]
@@ -89,9 +89,9 @@ def cases_of(grid: Grid, destinations: int, count: int) -> list[Case]:
     """Times, proven gaps and savings for one number of destinations."""
     made = random_plans(grid, destinations, count)
     saved = [
-        100 * plan.separate.saving_usd_per_gb / plan.separate.total_usd_per_gb
+        100 * (1 - plan.cost.usd_per_gb / plan.separate_usd_per_gb)
         for _, plan in made
-        if plan.separate.saving_usd_per_gb is not None and plan.separate.total_usd_per_gb
+        if plan.separate_usd_per_gb is not None
     ]
     name = f"{destinations} destinations, {count} random problems"
     return [
@@ -106,7 +106,7 @@ def fan_out_case(grid: Grid) -> Case:
     started = time.perf_counter()
     plan = multicast_plan(grid, src, destinations, MinimizeCost(floor))
     taken = time.perf_counter() - started
-    total = plan.separate.total_usd_per_gb or plan.cost.usd_per_gb
+    total = plan.separate_usd_per_gb or plan.cost.usd_per_gb
     return Case(
         f"{src} to {', '.join(destinations)} at {floor:g} Gbit/s or faster",
         taken,

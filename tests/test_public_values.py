@@ -76,7 +76,7 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
             "PlanPath",
             "RefusedLaunch",
         ),
-        *("MulticastPlan", "OverlayPlan", "PlanTree", "SeparateTransfers", "SolverReport"),
+        *("PlanTree", "SolverReport"),
         *("TransferPlan", "NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle"),
         "SweepReport",
         *(

@@ -8,8 +8,10 @@ docs/internals/memory.md relates these settings to a gateway's memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -33,6 +35,12 @@ MIB: Final = 1 << 20
 
 #: Most connections of a hop: throughput saturates near 64 (paper section 4.2).
 MAX_CONNECTIONS: Final = 64
+
+#: Of the connections of a hop, a tree has so many for each of a route that follows it.
+TREE_CONNECTIONS: Final = 3
+
+#: Most sinks of a tree: the bits of the field that names those of a frame.
+MAX_SINKS: Final = 16
 
 #: Requests to object stores at the same time.
 DEFAULT_STORE_THREADS: Final = 16
@@ -170,6 +178,7 @@ class Route(Document, what="a route"):
             upstream one cannot (NAT, private subnet).
         over_ceiling_usd_per_gb: its egress per GB, less what the job's ceiling leaves for egress
             on average; 0 without a ceiling.
+        tree: number of the tree whose branch to this sink it follows; None without.
     """
 
     number: int
@@ -178,6 +187,7 @@ class Route(Document, what="a route"):
     share_gbps: float
     dialed_by_downstream: tuple[int, ...] = ()
     over_ceiling_usd_per_gb: float = 0.0
+    tree: int | None = None
 
     def __post_init__(self) -> None:
         if not self.nodes or len(self.connections) != len(self.nodes) - 1:
@@ -195,6 +205,65 @@ class Route(Document, what="a route"):
 
 
 @dataclass(frozen=True, slots=True)
+class Tree:
+    """The hops of the routes that follow one tree; each hop carries a frame once for all of them.
+
+    Args:
+        number: on the wire, as that of a route.
+        hops: each as a route of its own; the source's first.
+        sinks: the gateways that write. A frame names those that it is for by a set of bits, in
+            this order.
+    """
+
+    number: int
+    hops: tuple[Route, ...]
+    sinks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, number: int, routes: Iterable[Route]) -> Tree:
+        """Raises ConfigurationInvalid if the routes do not make a tree."""
+        routes = tuple(routes)
+        connections: Counter[tuple[str, str]] = Counter()
+        backwards: set[tuple[str, str]] = set()
+        for route in routes:
+            for index, edge in enumerate(pairwise(route.nodes)):
+                connections[edge] += route.connections[index]
+                if index in route.dialed_by_downstream:
+                    backwards.add(edge)
+        heads = [head for _, head in connections]
+        sinks = tuple(route.nodes[-1] for route in routes)
+        if len({*heads, routes[0].nodes[0]}) <= len(heads) or len(set(sinks)) < len(sinks):
+            raise ConfigurationInvalid(f"tree {number}: a gateway has two upstream gateways")
+        if len(sinks) > MAX_SINKS:
+            raise ConfigurationInvalid(f"tree {number}: it has more than {MAX_SINKS} sinks")
+        hops = tuple(
+            Route(
+                number,
+                edge,
+                (min(MAX_CONNECTIONS, TREE_CONNECTIONS * count),),
+                1.0,
+                (0,) if edge in backwards else (),
+            )
+            for edge, count in connections.items()
+        )
+        return cls(number, hops, sinks)
+
+    def bits(self, sinks: Iterable[str]) -> int:
+        """The set of those sinks, as frames name it."""
+        return sum(1 << self.sinks.index(node) for node in sinks)
+
+    def bits_behind(self, node: str) -> int:
+        """The set of the sinks that this gateway is, or leads to."""
+        own = self.bits([node]) if node in self.sinks else 0
+        heads = (hop.nodes[1] for hop in self.hops if hop.nodes[0] == node)
+        return own + sum(map(self.bits_behind, heads))
+
+    def hops_of(self, node: str) -> dict[str, Route]:
+        """Neighbour of a gateway -> its hop."""
+        return {hop.nodes[hop.nodes[0] == node]: hop for hop in self.hops if node in hop.nodes}
+
+
+@dataclass(frozen=True, slots=True)
 class Topology(Document, what="the topology"):
     """All routes of a fleet, and the addresses of its gateways.
 
@@ -206,6 +275,19 @@ class Topology(Document, what="the topology"):
     routes: tuple[Route, ...]
     data_addresses: Mapping[str, tuple[str, int]]
     control_addresses: Mapping[str, tuple[str, int]]
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Those that routes follow."""
+        followed: dict[int, list[Route]] = {}
+        for route in self.routes:
+            if route.tree is not None:
+                followed.setdefault(route.tree, []).append(route)
+        return tuple(Tree.of(number, routes) for number, routes in followed.items())
+
+    def to(self, sinks: Collection[str]) -> Topology:
+        """The same with the routes to these sinks alone."""
+        return replace(self, routes=tuple(one for one in self.routes if one.nodes[-1] in sinks))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -236,6 +318,25 @@ class ProbeReport(Document, what="the report of a probe"):
 
 
 @dataclass(frozen=True, slots=True)
+class Group(Document, what="a group of transfers"):
+    """Transfers of one source to several destinations, whose chunks may travel together.
+
+    Args:
+        key: names the group; hex, as a transfer key.
+        members: the transfer keys.
+        sealing_key: hex of 32 bytes for the chunks that they share; None: they do not encrypt.
+    """
+
+    key: str
+    members: tuple[str, ...]
+    sealing_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.sealing_key is not None:
+            require_hex_of_32_bytes("sealing_key of a group", self.sealing_key)
+
+
+@dataclass(frozen=True, slots=True)
 class AttachOrder(Document, what="the order to attach a side"):
     """Gives one side of a transfer its store and its secrets; a gateway keeps them in memory.
 
@@ -246,6 +347,7 @@ class AttachOrder(Document, what="the order to attach a side"):
         bytes_per_s: the highest rate at which a source sends; None for no limit.
         sealing_key: hex of 32 bytes, the same for both sides; None: they do not encrypt.
         tried_prefix: of the listing by which the gateway tries the store; None: it does not.
+        group: of the transfer; None without.
     """
 
     epoch: int
@@ -256,6 +358,7 @@ class AttachOrder(Document, what="the order to attach a side"):
     bytes_per_s: float | None = None
     sealing_key: str | None = field(default=None, repr=False)
     tried_prefix: str | None = ""
+    group: Group | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -277,6 +380,7 @@ class TransferSpec(JobOptions, Document, what="the transfer specification"):
             ends are in one region of one service, and that the credentials of the destination
             should be able to read the source.
         sets: headers and user metadata of the copies, in place of those of their sources.
+        sinks: the gateways that write at the destination; empty for all sinks of the fleet.
     """
 
     source: StoreSpec
@@ -288,6 +392,7 @@ class TransferSpec(JobOptions, Document, what="the transfer specification"):
     filter: ObjectFilter = ALL_OBJECTS
     server_side_copy: bool = False
     sets: ObjectAttributes | None = None
+    sinks: tuple[str, ...] = ()
 
     @property
     def kept(self) -> KeptProperties:

@@ -129,6 +129,8 @@ class LedTransfers:
                 return {"joined": True, "epoch": earlier.transfer.epoch}
             self._require_open()
             topology = self._usable_topology()
+            if spec.sinks:
+                topology = topology.to(spec.sinks)
             self._endpoints.source(key, epoch)
             sources, sinks = self._peers(key, epoch, topology)
             peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
@@ -236,7 +238,7 @@ class LedTransfers:
         )
         for row in self._router.statistics():
             loss = self._router.loss(int(row["number"]))
-            if loss is not None and row["role"] == "source":
+            if loss is not None and transfer.uses(int(row["number"])):
                 transfer.route_is_down(int(row["number"]), loss)
         return transfer
 

@@ -318,6 +318,7 @@ class GatewayService:
             "lease_remaining_s": self.lease.remaining_s,
             "held_bytes": self.sink.held_bytes,
             "routes": self.router.statistics(),
+            "trees": self.router.statistics(of_trees=True),
             "leading": self.leads.status(),
             "attached": attached,
             "needs_credentials": {key: sides for key, sides in needs_credentials.items() if sides},

@@ -22,7 +22,7 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.common.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.common.objects import Credentials
-from skyplane_gateway.config import AttachOrder, GatewayConfig
+from skyplane_gateway.config import AttachOrder, GatewayConfig, Group
 from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
@@ -30,6 +30,7 @@ from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
 from skyplane_gateway.source.bandwidth import Bandwidth
+from skyplane_gateway.source.join import Join
 from skyplane_gateway.source.transfer import Routes, SourceGateway, SourceTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -101,6 +102,8 @@ class TransferSides:
         )
         self.verb_threads = VerbThreads(config.store_threads)
         self.sources: dict[str, SourceTransfer] = {}
+        #: Key of a group -> what joins the orders of its transfers here.
+        self._joins: dict[str, Join] = {}
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
         self.destinations: dict[str, SinkTransfer] = {}
         #: (transfer key, side) -> the store that is open for it.
@@ -166,14 +169,30 @@ class TransferSides:
             if current.epoch == order.epoch and (current.is_used or self._is_led(key)):
                 return False
         transfer = wire_transfer_id(key)
-        fresh = SourceTransfer(self._gateway, transfer, order.epoch, store, _sealing(order))
+        join = self._join_of(order.group) if order.group is not None else None
+        sealing = _sealing(order.sealing_key)
+        fresh = SourceTransfer(self._gateway, transfer, order.epoch, store, sealing, join)
         former = self._stores.get((key, "source"))
         self._stores[key, "source"] = store
         self.sources[key] = self._source_of_wire_id[transfer] = fresh
         if current is not None and former is not None:
             former.cancel()
             await current.close()
+        if join is not None:
+            join.enter(transfer)
         return True
+
+    def _join_of(self, group: Group) -> Join:
+        known = self._joins.get(group.key)
+        if known is None:
+            known = self._joins[group.key] = Join(
+                self._gateway.fleet,
+                wire_transfer_id(group.key),
+                [wire_transfer_id(key) for key in group.members],
+                self._gateway.routes,
+                _sealing(group.sealing_key),
+            )
+        return known
 
     async def _attach_sink(self, key: str, order: AttachOrder, store: RetryingStore) -> bool:
         """Returns whether the store is in use now."""
@@ -185,9 +204,12 @@ class TransferSides:
         former = self._stores.get((key, "sink"))
         self._stores[key, "sink"] = store
         destination = Destination(store, order.verify, self._clock)
-        fresh = SinkTransfer(order.epoch, destination, _sealing(order))
+        fresh = SinkTransfer(order.epoch, destination, _sealing(order.sealing_key))
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
+        if (group := order.group) is not None:
+            sealing = _sealing(group.sealing_key)
+            self._sink.attach_group(wire_transfer_id(group.key), wire_transfer_id(key), sealing)
         if current is not None and former is not None:
             former.cancel()
             former.reopen(_CLEANUP_TIMEOUT_S)
@@ -263,6 +285,9 @@ class TransferSides:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             # All threads may be waiting for this store.
             self._stores.pop((key, "source")).cancel()
+            for group, join in tuple(self._joins.items()):
+                if join.leave(wire_transfer_id(key)):
+                    del self._joins[group]
             await source.close()
         destination = self.destinations.pop(key, None)
         if destination is None:
@@ -381,12 +406,12 @@ def _check(store: RetryingStore, prefix: str) -> None:
         log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
 
 
-def _sealing(order: AttachOrder) -> Sealing:
-    if order.sealing_key is None:
+def _sealing(key: str | None) -> Sealing:
+    if key is None:
         return UNSEALED
     from skyplane_gateway.protocol.aes_gcm import INCARNATION_BYTES, sealing_of
 
-    return sealing_of(bytes.fromhex(order.sealing_key), os.urandom(INCARNATION_BYTES))
+    return sealing_of(bytes.fromhex(key), os.urandom(INCARNATION_BYTES))
 
 
 def _refuse_stale(epoch: int, current: int) -> None:

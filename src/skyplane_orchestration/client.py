@@ -28,7 +28,6 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
@@ -200,8 +199,8 @@ class Client:
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
-    ) -> MulticastPlan:
-        """One plan for the job's destination and further ones; only for comparison.
+    ) -> TransferPlan:
+        """One plan for the job's destination and further ones; `run_to_all` runs it.
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
@@ -454,6 +453,33 @@ class Client:
         Raises as `JobRun.check`, `transfer` and `teardown`.
         """
         return self.job_run(job).run(plan, **arguments)
+
+    def run_to_all(
+        self,
+        job: TransferJob,
+        further: Sequence[Location],
+        *,
+        plan: TransferPlan | None = None,
+        **arguments: Unpack[RunArguments],
+    ) -> dict[str, TransferResult]:
+        """Copy to the job's destination and to further ones, on one fleet: URL -> its result.
+
+        What destinations share is sent once. Each has its own result, and one that fails does not
+        stop the others. A destination that has everything already gets no gateways.
+
+        Args:
+            plan: from `plan_to_all`, with the destinations in this order.
+            arguments: see `RunOptions`; without a manifest. `on_status` is called by a thread for
+                each destination.
+
+        Raises:
+            DestinationsFailed: with the results of all destinations that have one.
+            SkyplaneError: no transfer was started.
+        """
+        from skyplane_orchestration.transfer.fan_out import FanOut
+
+        jobs = [job, *(replace(job, destination=one) for one in further)]
+        return FanOut(self._context, jobs, RunOptions(**arguments)).run(plan)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""

@@ -7,6 +7,10 @@ that is imported as itself is exported again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from skyplane_gateway.common.errors import (
     AddressTaken as AddressTaken,
     AlreadyExists as AlreadyExists,
@@ -263,3 +267,26 @@ class TransferFailed(SkyplaneError):
     ) -> None:
         super().__init__(message, is_permanent=is_permanent)
         self.result = result
+
+
+class DestinationsFailed(TransferFailed):
+    """Of a copy to several destinations, some do not have all objects.
+
+    `results` has the `TransferResult` of each destination that has one, by its URL; `errors` says
+    why the others failed.
+    """
+
+    results: Mapping[str, Any] = MappingProxyType({})
+    errors: Mapping[str, SkyplaneError] = MappingProxyType({})
+
+    @classmethod
+    def of(
+        cls, results: Mapping[str, Any], errors: Mapping[str, SkyplaneError]
+    ) -> DestinationsFailed:
+        reasons = "; ".join(f"{url}: {error.message}" for url, error in errors.items())
+        made = cls(
+            f"{len(errors)} of {len({*results, *errors})} destinations failed: {reasons}",
+            is_permanent=all(error.is_permanent for error in errors.values()),
+        )
+        made.results, made.errors = results, errors
+        return made

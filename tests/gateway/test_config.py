@@ -112,6 +112,7 @@ def test_the_order_to_attach_keeps_its_names_and_shows_no_secret() -> None:
         "bytes_per_s": 5.0,
         "sealing_key": "ab" * 32,
         "tried_prefix": "",
+        "group": None,
     }
     assert AttachOrder.from_dict(document) == order
     assert "hush" not in repr(order)

@@ -46,6 +46,10 @@ class NoRoutes:
 
     def local_sink(self, number: int) -> None: ...
 
+    def fork(self, number: int) -> None: ...
+
+    def branch(self, number: int) -> None: ...
+
 
 @asynccontextmanager
 async def gateway() -> AsyncIterator[TransferSides]:

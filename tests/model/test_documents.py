@@ -69,8 +69,9 @@ PLAN = TransferPlan(
     notes=("a note",),
     objects=5,
     refused=(RefusedLaunch(A, "m5.large", 1, is_quota=True, quota="L-1"),),
+    separate_usd_per_gb=0.5,
 )
-ROUTE = Route(0, (f"{A}/0", f"{B}/0"), (32,), 2.5, dialed_by_downstream=(0,))
+ROUTE = Route(0, (f"{A}/0", f"{B}/0"), (32,), 2.5, dialed_by_downstream=(0,), tree=3)
 HANDLES = tuple(
     GatewayHandle(
         f"{region}/0", region, ("127.0.0.1", 4000), ("127.0.0.1", 4001), "ab", {"pid": "7"}

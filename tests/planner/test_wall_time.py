@@ -18,7 +18,6 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
 )
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import frontier, highs, multicast_plan, plan
 
@@ -32,7 +31,7 @@ def made(grid: Grid, objective: Objective) -> TransferPlan:
     return replace(found, solver=replace(found.solver, solve_s=0.0))
 
 
-def made_for_two(grid: Grid) -> MulticastPlan:
+def made_for_two(grid: Grid) -> TransferPlan:
     ends = ("gcp:us-west1", "azure:uksouth")
     found = multicast_plan(grid, ENDS[0], ends, MinimizeCost(4.0), volume_gb=VOLUME_GB)
     return replace(found, solver=replace(found.solver, solve_s=0.0))

@@ -67,9 +67,7 @@ FENCES: Final[dict[str, dict[str, tuple[Edit, ...]]]] = {
     },
     "epoch check": {
         "verb-of-any-epoch": (("transfer_sides.py", "_refuse_stale(epoch, state.epoch)", "pass"),),
-        "frame-of-any-epoch": (
-            ("sink/receiver.py", "if chunk.epoch < transfer.epoch:", "if False:"),
-        ),
+        "frame-of-any-epoch": (("sink/receiver.py", "if epoch >= transfer.epoch:", "if True:"),),
         "order-of-any-epoch": (
             ("transfer_sides.py", "_refuse_stale(epoch, source.epoch)", "pass"),
         ),

@@ -225,7 +225,10 @@ def rule_digest(spec: TransferSpec) -> str:
     objects is not part of it.
     """
     document = spec.to_dict()
-    for name in ("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed", "server_side_copy"):
+    for name in (
+        *("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed", "server_side_copy"),
+        "sinks",
+    ):
         del document[name]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

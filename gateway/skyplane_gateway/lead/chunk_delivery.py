@@ -14,6 +14,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
+from zlib import crc32
 
 from skyplane_gateway.common.errors import (
     WAITED_FOR,
@@ -102,6 +103,11 @@ class ChunkDelivery:
     def progress_s(self) -> float:
         """When a chunk was last delivered, or known to wait for its store."""
         return self.in_flight.progress_s
+
+    @property
+    def may_share(self) -> bool:
+        """Whether its chunks may go along with those of other transfers."""
+        return self._dispatcher.has_trees
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What must run beside `deliver`, until cancelled; each raises StaleEpoch."""
@@ -197,7 +203,8 @@ class ChunkDelivery:
         """The outcome of one attempt; None when it was lost on its way."""
         loop = asyncio.get_running_loop()
         avoid = self._stragglers.slow_route(order.chunk)
-        route = await self._dispatcher.acquire(order.length, avoid)
+        place = _place_of(order) if order.attempt == 1 else None
+        route = await self._dispatcher.acquire(order.length, avoid, place)
         late = self._late.pop(order.chunk, None)
         if late is not None and late[0].ranges == order.ranges:
             # An earlier attempt was acknowledged while this one waited for a route.
@@ -319,3 +326,9 @@ class ChunkDelivery:
                 self.routes.take_down(number, row.error.message, needs_trial=True)
                 return
         attempt.resolve(outcome, number)
+
+
+def _place_of(order: ChunkOrder) -> float:
+    """The same for the same range, from 0 to 1."""
+    first = order.ranges[0]
+    return crc32(f"{first.source_key} {first.offset}".encode(errors="surrogateescape")) / 2**32

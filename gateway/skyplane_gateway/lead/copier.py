@@ -20,6 +20,7 @@ from skyplane_gateway.lead.multipart import (
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
+from skyplane_gateway.lead.turns import end_turn, reach_turn
 from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 
@@ -132,6 +133,8 @@ class Copier:
     async def _deliver(
         self, ranges: tuple[RangeOrder, ...], *, was_sent: bool = False
     ) -> tuple[list[RangeOutcome], int]:
+        await reach_turn()
+        end_turn()
         return await self._context.delivery.deliver(
             "objects",
             ranges,

@@ -89,6 +89,11 @@ class Dispatcher:
             )
             for route in routes
         }
+        #: Routes that follow a tree, in the order of the trees.
+        self._trees = sorted(
+            (state for state in self._states.values() if state.route.tree is not None),
+            key=lambda state: state.route.tree or 0,
+        )
         self._changed = asyncio.Event()
         #: Chunks that wait for a route.
         self.waiting = 0
@@ -99,8 +104,13 @@ class Dispatcher:
 
     # -- chunks
 
-    async def acquire(self, length: int, avoid: int | None = None) -> Route:
+    async def acquire(
+        self, length: int, avoid: int | None = None, place: float | None = None
+    ) -> Route:
         """Wait for a route with room for `length` bytes; `avoid` only while no other is up.
+
+        With `place` (0 to 1) it is the route of that place in the trees of a group, while that is
+        up: the leads of all its transfers choose the same tree so.
 
         Raises:
             GatewayLost: no route has been up for the stall deadline.
@@ -108,7 +118,7 @@ class Dispatcher:
         """
         while True:
             self._raise_if_all_refuse()
-            state = self._pick(length, avoid)
+            state = self._pick(length, avoid, place)
             if state is not None:
                 state.assigned_bytes += length
                 state.outstanding_bytes += length
@@ -174,6 +184,10 @@ class Dispatcher:
         state.down, state.refusal, state.is_on_trial = "", None, on_trial
         self._none_up_since_s = None
         self._notify()
+
+    @property
+    def has_trees(self) -> bool:
+        return bool(self._trees)
 
     def has_route(self, number: int) -> bool:
         return number in self._states
@@ -253,12 +267,22 @@ class Dispatcher:
                 raise GatewayLost(f"no path is left ({self._paths_down()})")
             raise refusals[0]
 
-    def _pick(self, length: int, avoid: int | None) -> _RouteState | None:
+    def _pick(self, length: int, avoid: int | None, place: float | None) -> _RouteState | None:
+        if place is not None and self._trees and not (state := self._at(place)).down:
+            return state if self._has_room(state, length) else None
         left = self._left_below_ceiling()
         may = [state for state in self._up() if state.over * length <= left]
         others = [state for state in may if state.route.number != avoid]
         ready = [state for state in others or may if self._has_room(state, length)]
         return min(ready, key=lambda state: state.assigned_per_share, default=None)
+
+    def _at(self, place: float) -> _RouteState:
+        left = place * sum(state.route.share_gbps for state in self._trees)
+        for state in self._trees[:-1]:
+            left -= state.route.share_gbps
+            if left < 0:
+                return state
+        return self._trees[-1]
 
     def _left_below_ceiling(self) -> float:
         """Bytes times USD per GB that a chunk may be above the ceiling: what others were below it.

@@ -25,6 +25,7 @@ from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.open_uploads import OpenUploads
 from skyplane_gateway.lead.resume import Resumed
+from skyplane_gateway.lead.turns import end_turn, reach_turn
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.selection.metadata_check import require_carried
 from skyplane_gateway.selection.selector import Selection
@@ -298,6 +299,7 @@ class MultipartCopier:
         """Send every part that is not stored yet."""
         stored = {part.number for part in copy.parts}
         offsets = range(0, copy.row.source.size_bytes, copy.part_bytes)
+        await reach_turn()
         try:
             async with asyncio.TaskGroup() as group:
                 for number, offset in enumerate(offsets, start=1):
@@ -308,6 +310,7 @@ class MultipartCopier:
                     send = self._copy_part if copy.is_server_side else self._send_part
                     task = group.create_task(send(copy, upload, number, offset))
                     task.add_done_callback(lambda _: self._parts.release())
+                end_turn()
         except ExceptionGroup as failures:
             # The first failure cancelled the other parts.
             raise failures.exceptions[0] from None

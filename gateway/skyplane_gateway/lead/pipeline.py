@@ -20,6 +20,7 @@ from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
+from skyplane_gateway.lead.turns import Turns
 from skyplane_gateway.protocol.limits import MAX_ENTRIES
 from skyplane_gateway.selection.candidates import Candidate
 from skyplane_gateway.selection.metadata_check import metadata_not_carried
@@ -105,6 +106,7 @@ class Pipeline:
         self._copier = Copier(context, journal, multipart, self._recorder)
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         rule = SelectionRule.of(spec, began_unix_s)
+        self._has_turns = context.delivery.may_share
         self._diff = ListingDiff(context, rule, BothEnds(context), self._begin_journal)
 
     async def run(self) -> None:
@@ -199,10 +201,11 @@ class Pipeline:
     async def _copy_all(self, rows: AsyncGenerator[Selection, None]) -> None:
         """Copy every row, `_IN_FLIGHT` at a time."""
         slots = asyncio.Semaphore(_IN_FLIGHT)
+        turns = Turns() if self._has_turns else None
 
         async def start(copy: Coroutine[Any, Any, None]) -> None:
             await slots.acquire()
-            task = group.create_task(copy)
+            task = group.create_task(copy if turns is None else turns.run(copy))
             task.add_done_callback(lambda _: slots.release())
 
         try:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skyplane_gateway.common.buffers import Buffer, ChunkBuffer
 from skyplane_gateway.common.checksum import combined, crc32c
-from skyplane_gateway.protocol.chunk_manifest import (
-    ChunkManifest,
-    ObjectEntry,
-    decode_chunk_manifest,
-    objects_of,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
     LocalProtocolError,
@@ -94,11 +88,6 @@ class ChunkAssembler:
         self._require_complete()
         spans = (self._spans[number] for number in range(len(self._spans)))
         return combined((span.crc32c, span.length_bytes) for span in spans)
-
-    def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
-        """Each object of a complete batch with its payload; empty if the chunk is a part."""
-        manifest, payload = self._manifest, self.payload
-        return iter(()) if manifest is None else objects_of(manifest, payload)
 
     # ------------------------------------------------------------------ the frames
 

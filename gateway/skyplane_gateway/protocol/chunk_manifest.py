@@ -2,8 +2,10 @@
 
     {"length_bytes": 9, "part": {"key", "upload_id", "number", "offset"}}
     {"length_bytes": 9, "objects": [{"key", "length_bytes", "attributes", "precondition"}, ...]}
+    {"length_bytes": 9, "members": [{"transfer", "epoch", "chunk", "attempt", "part"}, ...]}
 
-Objects are in the order of their payloads. Attributes and precondition may be absent.
+Objects are in the order of their payloads. Attributes and precondition may be absent. Members have
+a part or objects of the same payload each.
 """
 
 from __future__ import annotations
@@ -64,16 +66,49 @@ class ObjectEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One of the transfers that share the payload of a chunk.
+
+    Attributes:
+        transfer: its id on the wire, hex.
+        epoch, chunk, attempt: of its lead, which knows the chunk by them.
+        part, objects: what the payload is at its destination; see `content`.
+    """
+
+    transfer: str
+    epoch: int
+    chunk: int
+    attempt: int
+    part: PartEntry | None = None
+    objects: tuple[ObjectEntry, ...] = ()
+
+    @property
+    def content(self) -> PartEntry | tuple[ObjectEntry, ...]:
+        return self.part or self.objects
+
+    def document(self) -> dict[str, Any]:
+        numbers = {"epoch": self.epoch, "chunk": self.chunk, "attempt": self.attempt}
+        return {"transfer": self.transfer, **numbers, **_content_document(self.content)}
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkManifest:
     """The content of a chunk.
 
     Attributes:
         length_bytes: payload of the whole chunk.
-        content: one part, or whole objects whose lengths add up to `length_bytes`.
+        content: one part, or whole objects whose lengths add up to `length_bytes`; none of a chunk
+            with members.
+        members: of a chunk for several sinks.
     """
 
     length_bytes: int
     content: PartEntry | tuple[ObjectEntry, ...]
+    members: tuple[Member, ...] = ()
+
+    def of_member(self, transfer: bytes) -> Member | None:
+        """The member with that id."""
+        return next((one for one in self.members if one.transfer == transfer.hex()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +116,7 @@ class _Document:
     length_bytes: int
     part: PartEntry | None = None
     objects: tuple[ObjectEntry, ...] = ()
+    members: tuple[Member, ...] = ()
 
 
 def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
@@ -89,19 +125,27 @@ def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
     if problem:
         raise LocalProtocolError(f"{_WHAT}: {problem}")
     document: dict[str, Any] = {"length_bytes": manifest.length_bytes}
-    if isinstance(manifest.content, PartEntry):
-        document["part"] = encode(manifest.content)
+    if manifest.members:
+        document["members"] = [one.document() for one in manifest.members]
     else:
-        document["objects"] = [entry.document() for entry in manifest.content]
+        document |= _content_document(manifest.content)
     return pack_json(_WHAT, document, MAX_MANIFEST)
+
+
+def _content_document(content: PartEntry | tuple[ObjectEntry, ...]) -> dict[str, Any]:
+    if isinstance(content, PartEntry):
+        return {"part": encode(content)}
+    return {"objects": [entry.document() for entry in content]}
 
 
 def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
     """Decode a manifest, which must fill `data`. Raises RemoteProtocolError."""
     document = unpack_json(_Document, _WHAT, data, MAX_MANIFEST)
-    if document.part is not None and document.objects:
+    each: tuple[_Document | Member, ...] = (document, *document.members)
+    if any(one.part is not None and one.objects for one in each):
         raise RemoteProtocolError(f"{_WHAT}: a part and objects in one chunk")
-    manifest = ChunkManifest(document.length_bytes, document.part or document.objects)
+    content = document.part or document.objects
+    manifest = ChunkManifest(document.length_bytes, content, document.members)
     problem = _problem(manifest)
     if problem:
         raise RemoteProtocolError(f"{_WHAT}: {problem}")
@@ -127,6 +171,11 @@ def object_entry_bytes(entry: ObjectEntry) -> int:
 def _problem(manifest: ChunkManifest) -> str | None:
     """The first contradiction between fields; None if there is none."""
     content = manifest.content
+    if manifest.members:
+        if content or len({one.transfer for one in manifest.members}) < len(manifest.members):
+            return "content beside its members, or a member twice"
+        each = (ChunkManifest(manifest.length_bytes, one.content) for one in manifest.members)
+        return next((problem for one in each if (problem := _problem(one))), None)
     if isinstance(content, PartEntry):
         if content.number < 1:
             return f"part number {content.number}; parts count from 1"

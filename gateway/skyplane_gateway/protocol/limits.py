@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 #: Version of the wire. Both ends must have the same one; there is no negotiation.
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 
 #: Largest message, with its prefix. A relay holds one frame per connection, so 64
 #: connections cost at most 64 MiB. At 1 MiB the fixed cost of a frame (about 20 us of

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from skyplane_gateway.common.buffers import ChunkBuffer
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, objects_of
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
 
 
 class DirectChunk:
@@ -29,7 +27,3 @@ class DirectChunk:
 
     def withdraw(self) -> None:
         """Its own source writes to it, and drops it only afterwards."""
-
-    def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
-        """Each object with its payload; empty if the chunk is a part."""
-        return objects_of(self.manifest, self.payload)

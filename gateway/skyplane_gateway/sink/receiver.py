@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -30,7 +30,12 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.protocol.assembler import ChunkAssembler
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import (
+    ChunkManifest,
+    ObjectEntry,
+    PartEntry,
+    objects_of,
+)
 from skyplane_gateway.protocol.errors import FrameAltered, FrameCorrupt, ProtocolError
 from skyplane_gateway.protocol.frames import (
     Claim,
@@ -94,11 +99,14 @@ class Sink:
         self._threads = threads
         self._node = node
         self._transfers: dict[bytes, SinkTransfer] = {}
+        #: Group -> the transfer of it that has its sink here, and what opens the group's frames.
+        self._groups: dict[bytes, tuple[bytes, Sealing]] = {}
         self._assemblers: dict[ChunkId, ChunkAssembler | DirectChunk] = {}
         self._buffers = BufferPool()
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
-        #: Writes in flight: the chunk, and when it was complete, by the loop's clock.
-        self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
+        #: Writes in flight: the chunk on the wire and as its lead knows it, and when it was
+        #: complete, by the loop's clock.
+        self._writes: dict[asyncio.Task[None], tuple[ChunkId, ChunkId, float]] = {}
         #: Chunk that is being written -> object or part of it -> bytes that were sent.
         self._sent: dict[ChunkId, dict[str, int]] = {}
         self._parts = WrittenParts()
@@ -113,14 +121,24 @@ class Sink:
         self._transfers[transfer] = state
         self._parts.forget_written(transfer)
 
+    def attach_group(self, group: bytes, transfer: bytes, sealing: Sealing) -> None:
+        """Take chunks of a group for its member here; after `attach`."""
+        self._groups[group] = transfer, sealing
+
+    def _own(self, chunk: ChunkId) -> ChunkId:
+        """The chunk with the transfer of this sink, where it is of a group."""
+        member = self._groups.get(chunk.transfer)
+        return chunk if member is None else replace(chunk, transfer=member[0])
+
     async def detach(self, transfer: bytes) -> None:
         """Forget a transfer; returns when its writes have ended."""
         self._transfers.pop(transfer, None)
-        writes = [task for task, (chunk, _) in self._writes.items() if chunk.transfer == transfer]
+        writes = [task for task, row in self._writes.items() if row[1].transfer == transfer]
         if writes:
             await asyncio.wait(writes)
-        for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
+        for chunk in [chunk for chunk in self._assemblers if self._own(chunk).transfer == transfer]:
             self._drop(chunk)
+        self._groups = {key: row for key, row in self._groups.items() if row[0] != transfer}
         self._parts.forget(transfer)
         if not self._transfers:
             self._buffers.clear()
@@ -136,14 +154,14 @@ class Sink:
         until_s = asyncio.get_running_loop().time() - for_s
         return [
             (
-                chunk.chunk,
-                chunk.attempt,
+                known.chunk,
+                known.attempt,
                 # Threads add to it.
                 sum(tuple(self._sent.get(chunk, {}).values())),
                 since_s <= until_s,
             )
-            for chunk, since_s in self._writes.values()
-            if (chunk.transfer, chunk.epoch) == (transfer, epoch)
+            for chunk, known, since_s in self._writes.values()
+            if (known.transfer, known.epoch) == (transfer, epoch)
         ]
 
     def route_is_down(self, number: int) -> None:
@@ -195,8 +213,9 @@ class Sink:
         transfer = self._admit(chunk)
         if transfer is None:
             return
+        _, sealing = self._groups.get(chunk.transfer, (b"", transfer.sealing))
         try:
-            completes = add(transfer.sealing)
+            completes = add(sealing)
         except FrameCorrupt as error:
             self._log_corrupt(error)
             # Another path, if there is one, may not alter frames.
@@ -212,18 +231,24 @@ class Sink:
 
     def _admit(self, chunk: ChunkId) -> SinkTransfer | None:
         """The transfer of a chunk; None, with a receipt, where the chunk is refused."""
-        transfer = self._transfers.get(chunk.transfer)
+        transfer = self._transfers.get(self._own(chunk).transfer)
         if transfer is None:
             self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
             return None
-        if chunk.epoch < transfer.epoch:
-            message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
-            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+        if chunk.transfer not in self._groups and self._refuse_stale(chunk, chunk.epoch, transfer):
             return None
         if self._refusal is not None:
             self._refuse(chunk, transfer.epoch, self._refusal)
             return None
         return transfer
+
+    def _refuse_stale(self, chunk: ChunkId, epoch: int, transfer: SinkTransfer) -> bool:
+        """Refuse a chunk of an epoch that is over; whether it is."""
+        if epoch >= transfer.epoch:
+            return False
+        message = f"epoch {epoch} is over, {transfer.epoch} is in charge"
+        self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+        return True
 
     def _log_corrupt(self, error: FrameCorrupt) -> None:
         suffix = self._corrupt_log.suffix(asyncio.get_running_loop().time())
@@ -262,8 +287,21 @@ class Sink:
         self._drop(chunk)
 
     def _begin_write(self, chunk: ChunkId, transfer: SinkTransfer) -> None:
-        task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
-        self._writes[task] = chunk, asyncio.get_running_loop().time()
+        assembler = self._assemblers[chunk]
+        manifest, known = assembler.manifest, self._own(chunk)
+        if manifest is not None and chunk.transfer in self._groups:
+            member = manifest.of_member(known.transfer)
+            if member is None:
+                self._end(chunk)
+                return
+            if self._refuse_stale(chunk, member.epoch, transfer):
+                return
+            known = replace(known, epoch=member.epoch, chunk=member.chunk, attempt=member.attempt)
+            manifest = ChunkManifest(manifest.length_bytes, member.content)
+        if manifest is None:
+            return
+        task = asyncio.create_task(self._write(chunk, known, assembler, manifest, transfer))
+        self._writes[task] = chunk, known, asyncio.get_running_loop().time()
         task.add_done_callback(self._writes.pop)
 
     def _reserve(self, chunk: ChunkId, length: int) -> ChunkBuffer:
@@ -280,7 +318,7 @@ class Sink:
         """Refuse new and incomplete chunks, so that sources send them elsewhere at once."""
         self._refusal = refusal
         for chunk in [c for c, assembler in self._assemblers.items() if not assembler.is_complete]:
-            transfer = self._transfers.get(chunk.transfer)
+            transfer = self._transfers.get(self._own(chunk).transfer)
             self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
 
     def _add(self, header: FrameHeader, sealed: memoryview, sealing: Sealing) -> bool:
@@ -307,11 +345,14 @@ class Sink:
         return made
 
     async def _write(
-        self, chunk: ChunkId, assembler: ChunkAssembler | DirectChunk, transfer: SinkTransfer
+        self,
+        chunk: ChunkId,
+        known: ChunkId,
+        assembler: ChunkAssembler | DirectChunk,
+        manifest: ChunkManifest,
+        transfer: SinkTransfer,
     ) -> None:
-        manifest = assembler.manifest
-        if manifest is None:
-            return
+        """Write a chunk; `known`: as its lead knows it, `manifest`: its own part of the chunk's."""
         loop = asyncio.get_running_loop()
         sent = self._sent[chunk] = {}
         writes: list[Awaitable[EntryResult]]
@@ -330,7 +371,7 @@ class Sink:
                 crc32c,
             )
             writes = [
-                self._parts.write(chunk.transfer, manifest.content, len(payload), crc32c, write)
+                self._parts.write(known.transfer, manifest.content, len(payload), crc32c, write)
             ]
         else:
             keys = [entry.key for entry in manifest.content]
@@ -343,9 +384,9 @@ class Sink:
                     payload,
                     whole,
                     partial(sent.__setitem__, entry.key),
-                    is_sent_again=chunk.attempt > 1,
+                    is_sent_again=known.attempt > 1,
                 )
-                for entry, payload in assembler.objects()
+                for entry, payload in objects_of(manifest, assembler.payload)
             ]
         entries = tuple(
             row if isinstance(row, EntryResult) else self._unexpected(row, key)
@@ -400,9 +441,10 @@ class Sink:
         self._answer(chunk, Receipt(epoch, error.to_dict()))
 
     def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
-        transfer = self._transfers.get(chunk.transfer)
+        own = self._own(chunk)
+        transfer = self._transfers.get(own.transfer)
         sealing = UNSEALED if transfer is None else transfer.sealing
-        self._send_receipt(seal_receipt(chunk, receipt, sealing.receipts))
+        self._send_receipt(seal_receipt(own, receipt, sealing.receipts))
 
     def _end(self, chunk: ChunkId) -> None:
         self._drop(chunk)

@@ -7,7 +7,7 @@ orders an object that does not fit again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from skyplane_gateway.common.errors import Overloaded, SkyplaneError
@@ -24,12 +24,25 @@ from skyplane_gateway.source.chunk_orders import RangeOrder, ReadNotes
 
 @dataclass(frozen=True, slots=True)
 class SmallObject:
-    """An object in memory, with its metadata."""
+    """An object in memory, with its metadata.
+
+    Attributes:
+        others: what else its copies get, for further transfers that share it.
+    """
 
     data: bytes | bytearray
     crc32c: int
     attributes: ObjectAttributes
     noted: ReadNotes
+    others: tuple[tuple[ObjectAttributes, ReadNotes], ...] = ()
+
+
+def of_member(found: SmallObject | SkyplaneError, number: int) -> SmallObject | SkyplaneError:
+    """The object as the first transfer that shares it gets it, or a further one."""
+    if isinstance(found, SkyplaneError) or number == 0:
+        return found
+    attributes, noted = found.others[number - 1]
+    return replace(found, attributes=attributes, noted=noted)
 
 
 @dataclass(slots=True)

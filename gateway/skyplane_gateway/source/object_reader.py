@@ -37,6 +37,8 @@ _ON_LOOP_BYTES: Final = 64 << 10
 FRAMES_AT_ONCE: Final = 4
 
 Content = PartEntry | tuple[ObjectEntry, ...]
+#: Orders of the same range.
+WantedBy = tuple[tuple[ChunkOrder, RangeOrder], ...]
 
 
 class ObjectReader:
@@ -67,44 +69,45 @@ class ObjectReader:
         return ComparingReader(reader, wanted.source_key, wanted.length, stated)
 
     async def read_small(
-        self, order: ChunkOrder, wanted: RangeOrder
+        self, *wanted_by: tuple[ChunkOrder, RangeOrder]
     ) -> SmallObject | SkyplaneError:
-        """A small object, or why it cannot be read."""
+        """A small object, or why it cannot be read; for one transfer, or some that share it."""
+        wanted = wanted_by[0][1]
         found = await try_read(
             self._store, wanted.source_key, length=wanted.length, if_match=wanted.etag
         )
         if found is None:
-            return await self.in_thread(self._read_in_thread, order, wanted)
+            return await self.in_thread(self._read_in_thread, wanted_by)
         if wanted.length > _ON_LOOP_BYTES:
-            return await self.in_thread(_compared, order, wanted, found)
-        return _compared(order, wanted, found)
+            return await self.in_thread(_compared, wanted_by, found)
+        return _compared(wanted_by, found)
 
-    def _read_in_thread(self, order: ChunkOrder, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+    def _read_in_thread(self, wanted_by: WantedBy) -> SmallObject | SkyplaneError:
+        wanted = wanted_by[0][1]
         try:
             with self.open(wanted) as reader:
-                kept = kept_of(order, wanted, reader)
+                kept = [kept_of(*one, reader) for one in wanted_by]
                 data = read_exactly(reader, wanted.length)
         except SkyplaneError as error:
             return error
         except Exception as error:  # The other objects of the chunk must not fail with it.
             log.exception("%r cannot be read", wanted.source_key)
             return self.unexpected(error, wanted.source_key)
-        return SmallObject(data, checksum(data), *kept)
+        return SmallObject(data, checksum(data), *kept[0], tuple(kept[1:]))
 
     def unexpected(self, error: Exception, key: str) -> InternalError:
         """The error to report for one that no store should raise."""
         return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
 
 
-def _compared(
-    order: ChunkOrder, wanted: RangeOrder, found: WholeObject
-) -> SmallObject | SkyplaneError:
+def _compared(wanted_by: WantedBy, found: WholeObject) -> SmallObject | SkyplaneError:
+    wanted = wanted_by[0][1]
     try:
-        kept = kept_of(order, wanted, found)
+        kept = [kept_of(*one, found) for one in wanted_by]
         compare(wanted.source_key, found.data, stated_of(wanted, found))
     except SkyplaneError as error:
         return error
-    return SmallObject(found.data, checksum(found.data), *kept)
+    return SmallObject(found.data, checksum(found.data), *kept[0], tuple(kept[1:]))
 
 
 def read_into(

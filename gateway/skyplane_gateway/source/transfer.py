@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -24,8 +24,13 @@ from skyplane_gateway.common.errors import (
     StoreError,
     UnknownTransfer,
 )
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
-from skyplane_gateway.protocol.errors import FrameAltered, NotEncrypted, ProtocolError
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, Member, PartEntry
+from skyplane_gateway.protocol.errors import (
+    FrameAltered,
+    LocalProtocolError,
+    NotEncrypted,
+    ProtocolError,
+)
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.frames import RawFrame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
@@ -33,7 +38,7 @@ from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.source.bandwidth import Bandwidth
-from skyplane_gateway.source.batch import fill
+from skyplane_gateway.source.batch import fill, of_member
 from skyplane_gateway.source.chunk_orders import (
     ChunkOrder,
     ChunkOutcome,
@@ -41,6 +46,7 @@ from skyplane_gateway.source.chunk_orders import (
     RangeOrder,
     ReadNotes,
 )
+from skyplane_gateway.source.join import Join, Shared
 from skyplane_gateway.source.object_reader import (
     Content,
     ObjectReader,
@@ -51,6 +57,7 @@ from skyplane_gateway.source.object_reader import (
 )
 from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader
+from skyplane_gateway.transport.fork import Fork
 from skyplane_gateway.transport.router import ChunkReceiver
 
 log = logging.getLogger(__name__)
@@ -71,6 +78,10 @@ class Routes(Protocol):
     def local_sink(self, number: int) -> ChunkReceiver | None: ...
 
     def frame_bytes(self, number: int) -> int: ...
+
+    def fork(self, number: int) -> Fork | None: ...
+
+    def branch(self, number: int) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,7 @@ class SourceTransfer:
     Args:
         transfer: its id on the wire.
         sealing: encrypts frames and opens receipts.
+        join: of the group of the transfer; None without.
     """
 
     def __init__(
@@ -108,6 +120,7 @@ class SourceTransfer:
         epoch: int,
         store: ObjectStore,
         sealing: Sealing = UNSEALED,
+        join: Join | None = None,
     ) -> None:
         self.epoch = epoch
         #: A lead has sent a request to this side.
@@ -119,6 +132,11 @@ class SourceTransfer:
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
         self._objects = ObjectReader(store, gateway.threads, gateway.node)
         self._sealing = sealing
+        self._join = join
+        #: (chunk, attempt) -> with whom it is read and sent here.
+        self._shared: dict[tuple[int, int], Shared] = {}
+        #: (chunk, attempt) -> the chunk by which it was sent together with others.
+        self._shared_chunks: dict[tuple[int, int], ChunkId] = {}
         #: (chunk, attempt) of orders that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> bytes of it that were read, and sent where it goes elsewhere.
@@ -153,11 +171,25 @@ class SourceTransfer:
             if loss is not None:
                 self._report(ChunkOutcome.of_failure(order, loss))
                 return
-            self._orders.put_nowait(order)
+            if self._join is None or not self._join.offer(self._transfer, self, order):
+                self._orders.put_nowait(order)
             self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
             attempt, task = self._tasks.get(order.chunk, (0, None))
             if task is not None and attempt < order.attempt:
                 task.cancel()
+
+    def awaits(self, order: ChunkOrder) -> bool:
+        """See `JoinedTransfer`, also for `enqueue`, `fail`, `member` and `begin_together`."""
+        return self._pending.get((order.chunk, order.attempt)) is order
+
+    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
+        if shared is not None:
+            self._shared[order.chunk, order.attempt] = shared
+        self._orders.put_nowait(order)
+
+    def fail(self, order: ChunkOrder, error: SkyplaneError) -> None:
+        self._sendings.pop(self._chunk_of(order), None)
+        self._report(ChunkOutcome.of_failure(order, error, at_source=isinstance(error, StoreError)))
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Outcomes after sequence number `after`; waits up to `wait_s` seconds for one."""
@@ -229,6 +261,8 @@ class SourceTransfer:
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
+        for shared in tuple(self._shared.values()):
+            shared.fail(None)
         await self._objects.in_thread(self.store.close)
 
     # -- reading and sending
@@ -281,7 +315,10 @@ class SourceTransfer:
     async def _send(self, order: ChunkOrder) -> None:
         # A single range may be large and is sent while it is read. Small objects are read
         # together, and an error of one does not delay the others.
-        if len(order.ranges) == 1:
+        shared = self._shared.get((order.chunk, order.attempt))
+        if shared is not None:
+            await self._send_shared(order, shared)
+        elif len(order.ranges) == 1:
             await self._send_range(order, order.ranges[0])
         else:
             await self._send_batch(order)
@@ -336,13 +373,114 @@ class SourceTransfer:
     ) -> None:
         """Send the range while it is read."""
         framer = self._begin(order, content, wanted.length, [0], [noted])
+        await self._send_rest(order, framer, reader)
+
+    async def _send_rest(self, order: ChunkOrder, framer: ChunkFramer, reader: Reader) -> None:
         while not framer.is_complete:
             await self._send_frames(
                 order, await self._ask_store(order, read_frames, reader, framer)
             )
 
+    # -- one chunk for several transfers
+
+    async def _send_shared(self, order: ChunkOrder, shared: Shared) -> None:
+        failure: SkyplaneError | None = None
+        done = False
+        try:
+            if len(order.ranges) == 1:
+                await self._share_range(order, shared)
+            else:
+                await self._share_batch(order, shared)
+            done = True
+        except SkyplaneError as error:
+            failure = error
+            raise
+        finally:
+            self._shared.pop((order.chunk, order.attempt), None)
+            if not done:
+                shared.fail(failure)
+
+    async def _share_range(self, order: ChunkOrder, shared: Shared) -> None:
+        reader = await self._ask_store(order, self._objects.open, order.ranges[0])
+        try:
+            rows = []
+            for _, one in shared.orders:
+                attributes, noted = kept_of(one, one.ranges[0], reader)
+                content = content_of(one, one.ranges[0], attributes)
+                rows.append((content, SentChunk(one, None, [0], [noted])))
+            framer = self._begin_shared(order, shared, order.length, rows)
+            if framer is not None:
+                await self._send_rest(order, framer, reader)
+        finally:
+            await self._objects.in_thread(reader.close)
+
+    async def _share_batch(self, order: ChunkOrder, shared: Shared) -> None:
+        pairs = [[(one, wanted) for wanted in one.ranges] for _, one in shared.orders]
+        reads = [self._objects.read_small(*row) for row in zip(*pairs, strict=True)]
+        found = await asyncio.gather(*reads)
+        batches = [
+            fill(one.ranges, [of_member(row, number) for row in found])
+            for number, (_, one) in enumerate(shared.orders)
+        ]
+        first = batches[0]
+        if not first.entries or any(batch.indexes != first.indexes for batch in batches):
+            self._split(shared)
+            return
+        rows = [
+            (
+                tuple(own.entries),
+                SentChunk(one, None, own.indexes, own.noted, own.crc32cs, own.failed),
+            )
+            for (_, one), own in zip(shared.orders, batches, strict=True)
+        ]
+        framer = self._begin_shared(order, shared, first.length, rows)
+        if framer is not None:
+            await self._send_frames(order, framer.feed(b"".join(first.bodies)))
+
+    def _begin_shared(
+        self,
+        order: ChunkOrder,
+        shared: Shared,
+        length: int,
+        rows: Sequence[tuple[Content, SentChunk]],
+    ) -> ChunkFramer | None:
+        """The framer of the chunk; None where its manifest is too large: each is sent alone."""
+        self._require_pending(order)
+        sources = [source for source, _ in shared.orders]
+        members = tuple(
+            source.member(sending.order, content)
+            for source, (content, sending) in zip(sources, rows, strict=True)
+        )
+        manifest = ChunkManifest(length, (), members)
+        try:
+            framer = self._framer(shared.chunk, manifest, shared.sealing)
+        except LocalProtocolError:
+            self._split(shared)
+            return None
+        for source, (_, sending) in zip(sources, rows, strict=True):
+            sending.framer, sending.begun_s = framer, asyncio.get_running_loop().time()
+            source.begin_together(shared.chunk, sending)
+        return framer
+
+    def _split(self, shared: Shared) -> None:
+        """Send each order alone."""
+        for source, one in shared.orders:
+            source.enqueue(one)
+
+    def member(self, order: ChunkOrder, content: Content) -> Member:
+        numbers = self.epoch, order.chunk, order.attempt
+        if isinstance(content, PartEntry):
+            return Member(self._transfer.hex(), *numbers, part=content)
+        return Member(self._transfer.hex(), *numbers, objects=content)
+
+    def begin_together(self, chunk: ChunkId, sending: SentChunk) -> None:
+        if self.awaits(sending.order):
+            own = replace(chunk, transfer=self._transfer)
+            self._shared_chunks[sending.order.chunk, sending.order.attempt] = own
+            self._sendings[own] = sending
+
     async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [self._objects.read_small(order, wanted) for wanted in order.ranges]
+        reads = [self._objects.read_small((order, wanted)) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
             rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
@@ -364,15 +502,15 @@ class SourceTransfer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
-        framer = ChunkFramer(
-            chunk,
-            manifest,
-            sealer=self._sealing.frames,
-            max_payload_bytes=max(self._routes.frame_bytes(order.route), 2 * length // MAX_FRAMES),
-        )
+        framer = self._framer(chunk, manifest, self._sealing)
         begun_s = asyncio.get_running_loop().time()
         self._sendings[chunk] = SentChunk(order, framer, indexes, noted, begun_s=begun_s)
         return framer
+
+    def _framer(self, chunk: ChunkId, manifest: ChunkManifest, sealing: Sealing) -> ChunkFramer:
+        fewest = 2 * manifest.length_bytes // MAX_FRAMES
+        most = max(self._routes.frame_bytes(chunk.route), fewest)
+        return ChunkFramer(chunk, manifest, sealer=sealing.frames, max_payload_bytes=most)
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:
         identity = (order.chunk, order.attempt)
@@ -401,7 +539,7 @@ class SourceTransfer:
             self._reading.discard(identity)
 
     def _note(self, order: ChunkOrder, count: int) -> None:
-        if self._is_pending(order):
+        if self.awaits(order):
             self._moved[order.chunk, order.attempt] += count
 
     @property
@@ -409,7 +547,8 @@ class SourceTransfer:
         return self._gateway.bandwidth.is_limited(self._transfer)
 
     def _is_pending(self, order: ChunkOrder) -> bool:
-        return self._pending.get((order.chunk, order.attempt)) is order
+        shared = self._shared.get((order.chunk, order.attempt))
+        return self.awaits(order) or (shared is not None and shared.is_wanted)
 
     def _require_pending(self, order: ChunkOrder) -> None:
         """Raises GatewayLost: the order has ended meanwhile."""
@@ -419,12 +558,16 @@ class SourceTransfer:
     def _forget(self, order: ChunkOrder) -> None:
         identity = (order.chunk, order.attempt)
         self._moved.pop(identity, None)
+        self._shared_chunks.pop(identity, None)
         if self._pending.pop(identity, None) is not None:
             self._ended[identity] = None
             while len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
+        shared = self._shared_chunks.get((order.chunk, order.attempt))
+        if shared is not None:
+            return shared
         fleet, transfer = self._gateway.fleet, self._transfer
         return ChunkId(fleet, transfer, self.epoch, order.route, order.attempt, order.chunk)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
+from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES
 from skyplane_gateway.protocol.handshake import Side
@@ -130,15 +131,26 @@ class LocalRoute:
         log_throttle, is_logged: limit the log, and say whether the last failure is in it.
         saturation: the times in which bytes waited for the network to the next hop.
         frame_bytes_wanted: payload of a frame, by the rate of a connection to the next hop.
+        is_branch: it is one hop of a tree; see `Fork`.
+        taken: called when frames have left `waiting`.
     """
 
-    def __init__(self, node: str, config: Route, addresses: Mapping[str, Address]) -> None:
+    def __init__(
+        self,
+        node: str,
+        config: Route,
+        addresses: Mapping[str, Address],
+        *,
+        is_branch: bool = False,
+    ) -> None:
         self.config = config
+        self.is_branch = is_branch
+        self.taken: Callable[[], None] = lambda: None
         self._index = config.nodes.index(node)
         is_source, is_sink = self._index == 0, self._index == len(config.connections)
         self.upstream_hop = None if is_source else self._hop(self._index - 1, addresses)
         self.downstream_hop = None if is_sink else self._hop(self._index, addresses)
-        self.waiting: deque[tuple[FrameHeader, memoryview, Link]] = deque()
+        self.waiting: deque[tuple[FrameHeader, tuple[Buffer, ...], Link | None]] = deque()
         self.writable = Turns()
         self.dials: set[asyncio.Task[None]] = set()
         self.down = ""
@@ -241,6 +253,7 @@ class LocalRoute:
         self.generation += 1
         self.is_up = False
         self.writable.set()
+        self.taken()
         return links
 
     def await_receipts_taken(self, origin: Link) -> None:
@@ -317,6 +330,7 @@ class LocalRoute:
             if link is None:
                 return
             header, sealed, origin = self.waiting.popleft()
-            self.count_frame(len(sealed))
-            link.send_frame(header, sealed)
-            origin.resume_reading()
+            self.count_frame(total_bytes(sealed))
+            link.send_frame(header, *sealed)
+            if origin is not None:
+                origin.resume_reading()

@@ -52,7 +52,8 @@ class RouteManager:
         pending_limit: most connections without proof; never fewer than the topology has.
 
     Attributes:
-        by_number: the routes.
+        by_key: the routes by number and an empty text, and the hops of trees by the tree's number
+            and the neighbour.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class RouteManager:
         self._pending: PendingConnections[Link] = PendingConnections(pending_limit)
         self._pending_log = LogThrottle()
         self._local_host = ""
-        self.by_number: dict[int, LocalRoute] = {}
+        self.by_key: dict[tuple[int, str], LocalRoute] = {}
 
     def _make_link(self, connection: Connection) -> Link:
         return Link(connection, self, self._traffic, self._write_timeout_s)
@@ -92,30 +93,42 @@ class RouteManager:
     def apply(self, topology: Topology, local_host: str) -> None:
         """See `Router.apply`."""
         self._local_host = local_host
-        routes = {config.number: config for config in topology.routes if self._node in config.nodes}
-        for number in set(self.by_number) - set(routes):
-            self._end(number, "the fleet does not have this route any more")
-        for config in routes.values():
-            fresh = LocalRoute(self._node, config, topology.data_addresses)
-            route = self.by_number.get(config.number)
+        routes = {
+            (config.number, ""): config for config in topology.routes if self._node in config.nodes
+        }
+        hops = {
+            (tree.number, peer): hop
+            for tree in topology.trees
+            for peer, hop in tree.hops_of(self._node).items()
+        }
+        for key in set(self.by_key) - set(routes) - set(hops):
+            self._end(key, "the fleet does not have this route any more")
+        for key, config in (routes | hops).items():
+            addresses = topology.data_addresses
+            fresh = LocalRoute(self._node, config, addresses, is_branch=key in hops)
+            route = self.by_key.get(key)
             if route is not None and route.is_same(fresh):
                 if route.down and not route.links:
                     self._rebuild_now(route)
                 continue
             if route is not None:
-                self._end(config.number, "the fleet has changed")
-            self.by_number[config.number] = fresh
+                self._end(key, "the fleet has changed")
+            self.by_key[key] = fresh
             fresh.since_s = asyncio.get_running_loop().time()
             self._build(fresh, 0.0)
-        hops = [hop for route in self.by_number.values() for hop in route.hops]
-        expected = sum(hop.connections for hop in hops if not hop.is_dialed)
+        every = [hop for route in self.by_key.values() for hop in route.hops]
+        expected = sum(hop.connections for hop in every if not hop.is_dialed)
         self._pending.limit = max(self._pending_limit, expected)
 
-    def _end(self, number: int, reason: str) -> None:
-        route = self.by_number.pop(number)
+    def find(self, number: int, peer: str = "") -> LocalRoute | None:
+        """The route of that number, or the hop to that neighbour in the tree of that number."""
+        return self.by_key.get((number, "")) or self.by_key.get((number, peer))
+
+    def _end(self, key: tuple[int, str], reason: str) -> None:
+        route = self.by_key.pop(key)
         if not route.is_ended:
             route.is_ended = True
-            self._break(route, reason)
+            self.break_route(route, reason)
 
     def _rebuild_now(self, route: LocalRoute) -> None:
         route.is_ended = False
@@ -134,7 +147,7 @@ class RouteManager:
         """Close every connection with GOODBYE and stop dialing; returns the closing links."""
         text = f"{self._node} is ending"
         links, self._unanswered = self._unanswered, []
-        for route in self.by_number.values():
+        for route in self.by_key.values():
             route.is_ended = True
             route.down = route.down or text
             links += route.tear_down()
@@ -171,10 +184,37 @@ class RouteManager:
         return False
 
     def _may_answer(self, link: Link) -> bool:
-        route = self.by_number.get(link.hello.route)
+        route = self.find(link.hello.route, link.hello.node)
         if route is None or route.is_ended:
             return False
-        return route.accepts_upstream or link.hello.side is Side.DOWNSTREAM
+        return self._accepts_upstream(route) or link.hello.side is Side.DOWNSTREAM
+
+    def _accepts_upstream(self, route: LocalRoute) -> bool:
+        return route.accepts_upstream and self._has_branch(route)
+
+    def _has_branch(self, route: LocalRoute) -> bool:
+        """Whether the tree that the route follows is up from here to the next gateway.
+
+        So a route that is up says that frames of its tree reach its sink.
+        """
+        hop, tree = route.downstream_hop, route.config.tree
+        if hop is None or tree is None:
+            return True
+        branch = self.by_key.get((tree, hop.peer))
+        return branch is not None and branch.is_complete
+
+    def _followers(self, branch: LocalRoute) -> list[LocalRoute]:
+        """The routes that follow a tree over this hop, if it is one, down to their sinks."""
+        hop = branch.downstream_hop if branch.is_branch else None
+        if hop is None:
+            return []
+        return [
+            route
+            for route in self.by_key.values()
+            if route.config.tree == branch.number
+            and route.downstream_hop is not None
+            and route.downstream_hop.peer == hop.peer
+        ]
 
     def _answer_hellos(self) -> None:
         unanswered, self._unanswered = self._unanswered, []
@@ -195,7 +235,7 @@ class RouteManager:
             link.close(GoodbyeReason.ROUTE_LOST, "it was dialed for connections that are gone")
 
     def _accepted(self, link: Link, event: Established) -> None:
-        route = self.by_number.get(event.route)
+        route = self.find(event.route, event.peer_node)
         hop = self._hop_of(route, event) if route is not None else None
         if route is None or hop is None:
             link.close(GoodbyeReason.UNKNOWN_ROUTE, f"{self._node} does not expect this route")
@@ -206,8 +246,8 @@ class RouteManager:
             return
         self._newest[route.number, hop.peer] = incarnation
         if hop.incarnation is not None and hop.incarnation != incarnation:
-            self._break(route, f"{hop.peer} builds its connections anew")
-        is_early = hop is route.upstream_hop and not route.accepts_upstream
+            self.break_route(route, f"{hop.peer} builds its connections anew")
+        is_early = hop is route.upstream_hop and not self._accepts_upstream(route)
         if route.is_ended or is_early or hop.is_complete:
             link.close(GoodbyeReason.ROUTE_LOST, f"{self._node} is not ready for this route")
             return
@@ -240,13 +280,24 @@ class RouteManager:
         hop.links.append(link)
         route.writable.set()
         if hop is route.downstream_hop and hop.is_complete:
-            above = route.upstream_hop
-            if above is not None and above.is_dialed and not above.links:
-                self._dialer.start(route, above, self._local_host, 0.0)
+            for ready in (route, *self._followers(route)):
+                self._open_upstream(ready)
             self._answer_hellos()
         route.forward()
-        if route.is_complete and not route.is_up:
-            self._mark_up(route)
+        for ready in (route, *self._followers(route)):
+            if ready.is_complete and not ready.is_up and self._has_branch(ready):
+                self._mark_up(ready)
+
+    def _open_upstream(self, route: LocalRoute) -> None:
+        """Dial the gateway above, if the route is ready for it and it is dialed from here."""
+        above = route.upstream_hop
+        if (
+            above is not None
+            and above.is_dialed
+            and above.incarnation is None
+            and self._accepts_upstream(route)
+        ):
+            self._dialer.start(route, above, self._local_host, 0.0)
 
     def link_lost(self, link: Link, reason: str) -> None:
         """Break the route of a link that was part of one."""
@@ -258,14 +309,14 @@ class RouteManager:
             if suffix is not None:
                 log.warning("connection refused: %s%s", reason, suffix)
         event = link.established
-        route = self.by_number.get(event.route) if event is not None else None
+        route = self.find(event.route, event.peer_node) if event is not None else None
         if event is None or route is None or link not in route.links:
             return
         if link.peer_is_done:
             text = f"{event.peer_node} closed the connection: {reason}"
-            self._break(route, text, GoodbyeReason.DONE)
+            self.break_route(route, text, GoodbyeReason.DONE)
         else:
-            self._break(route, f"the connection to {event.peer_node} broke: {reason}")
+            self.break_route(route, f"the connection to {event.peer_node} broke: {reason}")
 
     def _dial_failed(self, route: LocalRoute, hop: Hop, reason: str) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -279,10 +330,12 @@ class RouteManager:
 
     # -- routes go up and down
 
-    def _break(
+    def break_route(
         self, route: LocalRoute, reason: str, goodbye: GoodbyeReason = GoodbyeReason.ROUTE_LOST
     ) -> None:
         """Close all connections of a route, and start to build it again.
+
+        With a hop of a tree, the routes that follow the tree over it break, too.
 
         With `goodbye` DONE the fleet is ending: that is no failure, and nothing is rebuilt.
         """
@@ -300,6 +353,9 @@ class RouteManager:
         if not route.is_ended:
             self._build(route, self._dialer.pause_s(route.failures))
             route.failures += 1
+        for follower in self._followers(route):
+            if follower.links:
+                self.break_route(follower, reason, goodbye)
 
     def _mark_up(self, route: LocalRoute) -> None:
         route.is_up = True
@@ -318,12 +374,12 @@ class RouteManager:
         route.writable.set()
         if not was_down:
             # A route that the topology dropped was not ended by a neighbour.
-            loss = self.loss(route.number) if route.number in self.by_number else None
+            loss = self.loss(route.number) if (route.number, "") in self.by_key else None
             self._owner.route_is_down(route.number, loss or GatewayLost(text))
 
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""
-        route = self.by_number.get(number)
+        route = self.by_key.get((number, ""))
         if route is None:
             return GatewayLost(f"{self._node} knows no route {number}")
         if not route.down:

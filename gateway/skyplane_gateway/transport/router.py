@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
@@ -24,6 +25,7 @@ from skyplane_gateway.protocol.frames import Claim, RawFrame
 from skyplane_gateway.protocol.limits import PROBE_TRANSFER
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.receipt import RawReceipt
+from skyplane_gateway.transport.fork import Fork
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.transport.probe import Probes
@@ -92,6 +94,7 @@ class Router:
         pending_limit: int = DATA_PORT_LIMIT,
     ) -> None:
         self._owner = owner
+        self._node = identity.node
         self._manager = RouteManager(
             identity,
             owner,
@@ -101,7 +104,9 @@ class Router:
             rng=rng or random.SystemRandom(),
             pending_limit=pending_limit,
         )
-        self._routes = self._manager.by_number
+        self._routes = self._manager.by_key
+        #: Number of a tree -> what this gateway does with its frames.
+        self._forks: dict[int, Fork] = {}
         self._probes = Probes(identity.fleet, self.send_frame, self.send_receipt)
         self.topology: Topology | None = None
 
@@ -114,6 +119,26 @@ class Router:
         """
         self.topology = topology
         self._manager.apply(topology, local_host)
+        trees = {tree.number: tree for tree in topology.trees if tree.hops_of(self._node)}
+        forks, self._forks = self._forks, {}
+        for number, tree in trees.items():
+            known = forks.get(number)
+            if known is None or known.tree != tree:
+                branch_of = partial(self._manager.find, number)
+                known = Fork(tree, self._node, branch_of, self._manager.break_route)
+            self._forks[number] = known
+
+    def branch(self, number: int) -> tuple[int, int] | None:
+        """The tree that a route follows, and the bit of its sink; None without a tree."""
+        route = self._manager.find(number)
+        fork = self._forks.get(route.config.tree or 0) if route is not None else None
+        if route is None or fork is None:
+            return None
+        return fork.tree.number, fork.tree.bits(route.config.nodes[-1:])
+
+    def fork(self, number: int) -> Fork | None:
+        """What this gateway does with the frames of that tree; None without it."""
+        return self._forks.get(number)
 
     def accept(self) -> Link:
         """The protocol of a connection that a neighbour opened."""
@@ -141,7 +166,10 @@ class Router:
         """
         header = frame.header
         number = header.chunk_id.route
-        route = self._routes.get(number)
+        if number in self._forks:
+            await self._forks[number].send(frame)
+            return
+        route = self._manager.find(number)
         if route is None:
             raise GatewayLost(f"this gateway knows no route {number}")
         if not route.hops:
@@ -165,13 +193,20 @@ class Router:
 
     def send_receipt(self, receipt: RawReceipt) -> None:
         """Send up the receipt's route; dropped when the route is down (its source knows)."""
-        route = self._routes.get(receipt.header.route)
+        route = self._upward(receipt.header.route)
         if route is None:
             return
         if not route.hops:
             self._owner.endpoints.on_receipt(receipt.header, memoryview(b"".join(receipt.sealed)))
         else:
             self._send_upstream(route, receipt.header, *receipt.sealed)
+
+    def _upward(self, number: int) -> LocalRoute | None:
+        """The route, or the hop of the tree, by which receipts leave this gateway."""
+        fork = self._forks.get(number)
+        if fork is None:
+            return self._manager.find(number)
+        return self._manager.find(number, fork.parent) if fork.parent is not None else None
 
     @staticmethod
     def _send_upstream(route: LocalRoute, header: ChunkId, *sealed: Buffer) -> None:
@@ -185,7 +220,7 @@ class Router:
 
         Raises GatewayLost also for a route that does not begin here, or ends here too.
         """
-        route = self._routes.get(number)
+        route = self._manager.find(number)
         if route is None or not route.is_source or route.downstream_hop is None:
             raise GatewayLost(f"no route {number} leads from this gateway to another")
         return await self._probes.measure(number, route.downstream_hop.connections, seconds)
@@ -193,9 +228,16 @@ class Router:
     # -- what arrives on links
 
     def frame_received(self, link: Link, header: FrameHeader, sealed: memoryview) -> None:
-        route = self._routes.get(header.chunk_id.route)
+        route = self._route_of(link)
         if route is None or link not in route.upstream_links:
             return  # The link belongs to connections that are being closed.
+        fork = self._forks.get(header.chunk_id.route)
+        if fork is not None:
+            route.count_frame(len(sealed))
+            fork.received(link, header, sealed)
+            if fork.is_for_sink(header):
+                self._owner.sink.on_frame(header, sealed)
+            return
         if route.is_sink:
             route.count_frame(len(sealed))
             if header.chunk_id.transfer == PROBE_TRANSFER:
@@ -204,7 +246,7 @@ class Router:
                 self._owner.sink.on_frame(header, sealed)
             route.await_receipts_taken(link)
             return
-        route.waiting.append((header, sealed, link))
+        route.waiting.append((header, (sealed,), link))
         route.forward()
         if route.waiting:
             link.pause_reading()
@@ -212,13 +254,16 @@ class Router:
     def claim_place(
         self, link: Link, header: FrameHeader, start: memoryview, sealed_bytes: int
     ) -> Claim | None:
-        route = self._routes.get(header.chunk_id.route)
-        if route is None or not route.is_sink or link not in route.upstream_links:
+        route = self._route_of(link)
+        # A sink of a tree may have to pass the frame on.
+        if route is None or route.is_branch or not route.is_sink:
+            return None
+        if link not in route.upstream_links:
             return None
         return self._owner.sink.claim_frame(header, start, sealed_bytes)
 
     def frame_placed(self, link: Link, claim: Claim, tag: memoryview) -> None:
-        route = self._routes.get(claim.frame.header.chunk_id.route)
+        route = self._route_of(link)
         if route is None or link not in route.upstream_links:
             return
         route.count_frame(claim.sealed_bytes)
@@ -226,10 +271,12 @@ class Router:
         route.await_receipts_taken(link)
 
     def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None:
-        route = self._routes.get(header.route)
+        route = self._route_of(link)
         if route is None or link not in route.downstream_links:
             return
-        if not route.is_source:
+        if route.is_branch and (above := self._upward(header.route)) is not None:
+            self._send_upstream(above, header, sealed)
+        elif not route.is_source:
             self._send_upstream(route, header, sealed)
             route.await_receipts_taken(link)
         elif header.transfer == PROBE_TRANSFER:
@@ -238,23 +285,27 @@ class Router:
             self._owner.endpoints.on_receipt(header, sealed)
 
     def link_writable(self, link: Link) -> None:
-        event = link.established
-        route = self._routes.get(event.route) if event is not None else None
+        route = self._route_of(link)
         if route is not None:
             route.writable.set()
             route.forward()
+            route.taken()
             route.receipts_taken(link)
+
+    def _route_of(self, link: Link) -> LocalRoute | None:
+        event = link.established
+        return self._manager.find(event.route, event.peer_node) if event is not None else None
 
     # -- state
 
     def local_sink(self, number: int) -> ChunkReceiver | None:
         """The sink of this gateway, if the route begins and ends here."""
-        route = self._routes.get(number)
+        route = self._manager.find(number)
         return self._owner.sink if route is not None and not route.hops else None
 
     def frame_bytes(self, number: int) -> int:
         """Payload that a frame on a route should have at most."""
-        route = self._routes.get(number)
+        route = self._manager.find(number)
         return FIRST_FRAME_BYTES if route is None else route.frame_bytes_wanted
 
     def loss(self, number: int) -> GatewayLost | None:
@@ -267,8 +318,9 @@ class Router:
         routes = self._routes.values()
         return self.topology is not None and all(route.is_connected for route in routes)
 
-    def statistics(self) -> list[dict[str, Any]]:
-        """Per route: frames and bytes that this gateway sent (or took, as a sink).
+    def statistics(self, *, of_trees: bool = False) -> list[dict[str, Any]]:
+        """Per route, or per hop of a tree: frames and bytes that this gateway sent (or took, as a
+        sink).
 
         `saturated_s` and `saturated_bytes` are of the times in which bytes waited for the
         network to the next hop; see `SaturationMeter`.
@@ -286,5 +338,6 @@ class Router:
                 "saturated_bytes": route.saturation.sent_bytes,
                 "down": route.down,
             }
-            for number, route in self._routes.items()
+            for (number, _), route in self._routes.items()
+            if route.is_branch == of_trees
         ]

@@ -17,7 +17,13 @@ from skyplane_orchestration.errors import (
     UnknownRegion,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import did_you_mean, is_url_or_path, parse_region_tag
+from skyplane_orchestration.model.location import (
+    Location,
+    did_you_mean,
+    is_url_or_path,
+    named_location,
+    parse_region_tag,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -102,11 +108,12 @@ def between_regions(
     return client.grid_within_quotas(ends, request["policy"]), request
 
 
-def require_one_destination(options: argparse.Namespace) -> None:
-    """Refuse options of one destination where there are several."""
-    for name in LOCATION_OPTIONS:
+def further_locations(options: argparse.Namespace, urls: Sequence[str]) -> list[Location]:
+    """Further destinations. Raises ConfigurationInvalid for options of one destination."""
+    for name in LOCATION_OPTIONS if urls else ():
         if getattr(options, f"dst_{name}"):
             raise ConfigurationInvalid(
                 f"--dst-{name} is for one destination; for several, give region tags, or URLs"
                 " whose stores know their region"
             )
+    return [named_location({"url": url}, {"url": "destination"}) for url in urls]

@@ -14,7 +14,6 @@ from skyplane_orchestration.cli.console import printable
 from skyplane_orchestration.formatting import counted, duration, rate, size, usd, volume
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.model.multicast_plan import MulticastPlan
     from skyplane_orchestration.model.plan import PlanCost, TransferPlan
     from skyplane_orchestration.model.result import TransferResult
 
@@ -63,19 +62,33 @@ def plan_parts(
 ) -> tuple[Table | Text, ...]:
     """The output of `plan`. An end that is a file on this machine has its path in `src` or `dst`,
     since its region is that of the other end."""
+    to_each, of_what = (" to each", " of source data") if plan.trees else ("", "")
     rows = [
         ("from", src or plan.src),
-        ("to", dst or plan.dst),
-        ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s"),
+        ("to", dst or ", ".join(plan.ends[1:])),
+        ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s{to_each}"),
         *promise_rows(plan),
-        ("price", f"{usd(plan.cost.usd_per_gb)} per GB (egress and instances)"),
+        ("price", f"{usd(plan.cost.usd_per_gb)} per GB{of_what} (egress and instances)"),
+        *_separate(plan),
         *job_rows(plan),
     ]
-    paths = table(
-        ("path", ">Gbit/s"),
-        [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in plan.paths],
-    )
-    return (key_values(rows), Text(), paths, Text(), *instance_parts(plan))
+    ways: list[tuple[str, str]] = []
+    for path in () if plan.trees else plan.paths:
+        ways.append((" -> ".join(path.regions), rate(path.flow_gbps)))
+    for tree in plan.trees:
+        first, *others = (f"{tail} -> {head}" for tail, head in tree.edges)
+        ways += [(first, rate(tree.flow_gbps)), *((edge, "") for edge in others)]
+    what = "tree" if plan.trees else "path"
+    return (key_values(rows), Text(), table((what, ">Gbit/s"), ways), Text(), *instance_parts(plan))
+
+
+def _separate(plan: TransferPlan) -> Iterator[tuple[str, str]]:
+    """What plans for each of several destinations would cost."""
+    if plan.separate_usd_per_gb is not None:
+        saving = plan.separate_usd_per_gb - plan.cost.usd_per_gb
+        saves = f"; the shared plan saves {usd(saving)}" if saving >= 0 else ""
+        text = f"{usd(plan.separate_usd_per_gb)} per GB with one plan per destination{saves}"
+        yield "separate", text
 
 
 def promise_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
@@ -86,7 +99,7 @@ def promise_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
         yield "promised", promised
 
 
-def job_rows(plan: TransferPlan | MulticastPlan) -> Iterator[tuple[str, str]]:
+def job_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
     """Volume, time, cost, what binds, the proof and the grid of a plan."""
     if plan.volume_gb is not None:
         yield "volume", volume(plan.volume_gb)
@@ -99,7 +112,7 @@ def job_rows(plan: TransferPlan | MulticastPlan) -> Iterator[tuple[str, str]]:
     yield "grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}"
 
 
-def instance_parts(plan: TransferPlan | MulticastPlan) -> tuple[Table | Text, ...]:
+def instance_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     """The instances of a plan, and its notes."""
     instances = table(
         ("region", ">instances", "type"),

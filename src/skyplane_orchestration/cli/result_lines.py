@@ -5,14 +5,17 @@ Apart from `render`, since rich takes longer to load than the rest of a small jo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from skyplane_orchestration.cli.console import print_error
 from skyplane_orchestration.transfer.task_log import result_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from skyplane_orchestration.cli.console import Console
+    from skyplane_orchestration.errors import DestinationsFailed
     from skyplane_orchestration.model.result import TransferResult
 
 
@@ -22,6 +25,25 @@ def print_result(console: Console, result: TransferResult) -> None:
         console.write_json(result.to_dict())
     else:
         console.print(*result_parts(result))
+
+
+def print_results(
+    console: Console, results: Mapping[str, TransferResult], error: DestinationsFailed | None = None
+) -> None:
+    """Print the result for each of several destinations, and why some failed."""
+    if console.is_json:
+        document: dict[str, Any] = {
+            "destinations": {url: result.to_dict() for url, result in results.items()}
+        }
+        if error is not None:
+            errors = {url: one.to_dict() for url, one in error.errors.items()}
+            document |= {"error": error.to_dict(), "errors": errors}
+        console.write_json(document)
+        return
+    for url, result in results.items():
+        console.print(f"{url}:", *result_parts(result))
+    if error is not None:
+        print_error(error.message)
 
 
 def result_parts(result: TransferResult) -> list[str | Table]:

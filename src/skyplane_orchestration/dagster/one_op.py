@@ -6,8 +6,8 @@ process is killed, the cleanup sensor finds them by the tags of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -22,10 +22,15 @@ from skyplane_orchestration.dagster.metadata import (
 )
 from skyplane_orchestration.dagster.ops import AssetTransfer, copied, failure_of, log_failure
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    DestinationsFailed,
+    SkyplaneError,
+)
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
+from skyplane_orchestration.transfer.task_log import RunLog, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
@@ -54,18 +59,21 @@ class OneOp:
     resource: SkyplaneResource
     context: dg.AssetExecutionContext
     gateways: GatewayPlace
+    one_fleet: bool = False
 
     def run(
         self, job: TransferJob | None, manifest: str | None, made_for: str | None
     ) -> Iterator[Event]:
         """Copy for one asset after the other; fail at the end if a copy has failed."""
         failed: dict[str, SkyplaneError] = {}
-        for asset, jobs in self._selected(job, manifest, made_for):
+        selected = self._selected(job, manifest, made_for)
+        copy = self._together(selected) if self.one_fleet and len(selected) > 1 else self._copy
+        for asset, jobs in selected:
             errors: list[SkyplaneError] = []
             copies: dict[str, Copy] = {}
             for partition, partition_job in jobs.items():
                 try:
-                    copies[partition] = self._copy(asset, partition, partition_job)
+                    copies[partition] = copy(asset, partition, partition_job)
                 except SkyplaneError as error:
                     name = " ".join(filter(None, (asset.key.to_user_string(), partition)))
                     self._log_failure(name, error)
@@ -109,6 +117,42 @@ class OneOp:
         result = copied(context.log, client, job, fleets, manifest)
         plan = fleets[-1].plan if fleets else None
         return Copy(materialization_metadata(job, plan, result), result)
+
+    def _together(
+        self, selected: Sequence[tuple[AssetTransfer, Mapping[str, TransferJob]]]
+    ) -> Callable[[AssetTransfer, str, TransferJob], Copy]:
+        """Copy for all assets over one fleet; what then gives the copy of each, or its error."""
+        context, (first, own) = self.context, selected[0]
+        jobs = [job for _, jobs in selected for job in jobs.values()]
+        partition = next(iter(own))
+        same = [replace(job, destination=jobs[0].destination) == jobs[0] for job in jobs]
+        if len(jobs) != len(selected) or not all(same):
+            error = ConfigurationInvalid(
+                "one_fleet is for assets that copy one source and differ in their destinations"
+                " alone, one partition at a time"
+            )
+            raise failure_of(error) from error
+        client = self.resource.client(
+            first.identity(self.resource.deployment, context.run, partition), self.gateways
+        )
+        tag_run(context, client)
+        run = RunLog(context.log, [])
+        errors: Mapping[str, SkyplaneError] = {}
+        further = [job.destination for job in jobs[1:]]
+        try:
+            results = client.run_to_all(jobs[0], further, on_fleet=run.on_fleet)
+        except DestinationsFailed as error:
+            results, errors = dict(error.results), error.errors
+        plan = run.fleets[-1].plan if run.fleets else None
+
+        def copy(asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
+            url = job.destination.url
+            if url in errors:
+                raise errors[url]
+            log_result(context.log, results[url])
+            return Copy(materialization_metadata(job, plan, results[url]), results[url])
+
+        return copy
 
     def _log_failure(self, name: str, error: SkyplaneError) -> None:
         self.context.log.error("%s: %s: %s", name, error.code, error)

@@ -80,6 +80,7 @@ class SkyplaneResource(
         partition_key: str | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
+        one_fleet: bool = False,
     ) -> Iterator[Event]:
         """Copy for the selected assets inside this op: plan, provision, transfer and teardown.
 
@@ -99,13 +100,16 @@ class SkyplaneResource(
                 `{asset_key}` and `{partition_key}` in it are replaced.
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
                 region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
+            one_fleet: copy to the destinations of all selected assets at the same time, over one
+                fleet: what they share of the way is sent once. Their jobs differ in the destination
+                alone. By default one after the other, each with gateways of its own.
 
         Yields the result of each asset with its metadata and data version, and the results of its
         check.
 
         Raises dagster.Failure, which Dagster retries only if a retry can help.
         """
-        yield from OneOp(self, context, gateways).run(job, manifest, partition_key)
+        yield from OneOp(self, context, gateways, one_fleet).run(job, manifest, partition_key)
 
     def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
         """A client for a run; `gateways` as in `run`. Raises ConfigurationInvalid."""

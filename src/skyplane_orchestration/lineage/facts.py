@@ -6,6 +6,8 @@ Airflow and Dagster report the same facts. Dataset names follow OpenLineage
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -112,6 +114,35 @@ def transfer_facts(
         "manifest_uri": result.manifest_uri,
         "warnings": list(result.warnings),
     }
+
+
+#: Facts of transfers to several destinations that add up.
+_SUMMED: Final = ("objects", "copied", "skipped", "failed", "unfinished", "bytes")
+
+
+def facts_of_all(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of a copy to several destinations, from those of its transfers.
+
+    Each output has its own counts and its share of the cost; the rest is of all together.
+    """
+    first = facts[0]
+    cost: Counter[str] = Counter()
+    for one in facts:
+        cost.update({name: usd for name, usd in one["planned_cost"].items() if name != "other_usd"})
+    return {
+        **first,
+        **{name: sum(one[name] for one in facts) for name in _SUMMED},
+        "state": "succeeded" if all(one["state"] == "succeeded" for one in facts) else "failed",
+        "seconds": max(one["seconds"] for one in facts),
+        "planned_cost": dict(cost),
+        "outputs": [
+            {**one["outputs"][0], **{name: one[name] for name in _OF_OUTPUT}} for one in facts
+        ],
+    }
+
+
+#: What the output of each of several destinations has of its own.
+_OF_OUTPUT: Final = ("transfer_key", "state", "copied", "bytes", "planned_cost")
 
 
 def this_try_facts(result: TransferResult) -> dict[str, Any]:

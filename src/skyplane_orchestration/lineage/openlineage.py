@@ -95,9 +95,10 @@ def _input(row: Mapping[str, Any], facts: Mapping[str, Any]) -> InputDataset:
 
 def _output(row: Mapping[str, Any], facts: Mapping[str, Any]) -> OutputDataset:
     dataset = OutputDataset(row["namespace"], row["name"], facets=_dataset_facets(row))
-    if "bytes" in facts:
+    own = {**facts, **row}
+    if "bytes" in own:
         dataset.outputFacets = {
-            "outputStatistics": OutputStatistics(size=facts["bytes"], fileCount=facts["copied"])
+            "outputStatistics": OutputStatistics(size=own["bytes"], fileCount=own["copied"])
         }
     return dataset
 

@@ -6,8 +6,9 @@ secret.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from skyplane_gateway.common.schema import Document, decode
@@ -135,6 +136,8 @@ class Fleet(Document, what="a fleet", version=SCHEMA_VERSION):
         instances: what clouds bill; none for gateways on machines that the user has anyway.
         console_urls: region tag -> page of the cloud's web console with the instances there.
         probes: what was measured between the gateways; the plan was made on it.
+        whole_plan: of a fleet with several destinations, as one of its transfers sees it (see
+            `towards`); `plan` leads to its destination alone then.
     """
 
     key: str
@@ -150,6 +153,26 @@ class Fleet(Document, what="a fleet", version=SCHEMA_VERSION):
     instances: tuple[FleetInstance, ...] = ()
     console_urls: Mapping[str, str] = field(default_factory=dict)
     probes: tuple[EdgeMeasurement, ...] = ()
+    whole_plan: TransferPlan | None = None
+
+    def towards(self, region: str) -> Fleet:
+        """The fleet as the transfer to one of several destinations sees it."""
+        whole = self.built_plan
+        if not whole.trees:
+            return self
+        plan = whole.branch(region)
+        own = tuple(one for one in self.instances if one.region in plan.instances)
+        return replace(self, plan=plan, whole_plan=whole, instances=own)
+
+    @property
+    def built_plan(self) -> TransferPlan:
+        """The plan that all gateways together carry out."""
+        return self.whole_plan or self.plan
+
+    def as_before(self, earlier: Fleet) -> Fleet:
+        """This fleet, which was brought up again, as its user has seen the earlier one."""
+        made = replace(self, probes=earlier.probes)
+        return made if earlier.whole_plan is None else made.towards(earlier.plan.dst)
 
     @classmethod
     def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:
@@ -174,13 +197,31 @@ class Fleet(Document, what="a fleet", version=SCHEMA_VERSION):
     @property
     def sources(self) -> tuple[GatewayHandle, ...]:
         """Gateways that read from the source; the first is asked to lead."""
-        nodes = dict.fromkeys(route["nodes"][0] for route in self.routes)
+        nodes = dict.fromkeys(route["nodes"][0] for route in self._own_routes)
         return tuple(self.gateway(node) for node in nodes)
 
     @property
     def sinks(self) -> tuple[GatewayHandle, ...]:
-        nodes = dict.fromkeys(route["nodes"][-1] for route in self.routes)
+        nodes = dict.fromkeys(route["nodes"][-1] for route in self._own_routes)
         return tuple(self.gateway(node) for node in nodes)
+
+    @property
+    def _own_routes(self) -> list[Mapping[str, Any]]:
+        """Those of the transfers on it: all, or those to one of several destinations."""
+        return [
+            route
+            for route in self.routes
+            if self.whole_plan is None or self.gateway(route["nodes"][-1]).region == self.plan.dst
+        ]
+
+    @property
+    def resume_key(self) -> str:
+        """Key of the fleet that continues its transfer. With several destinations each has its own:
+        the others may still use this fleet."""
+        if self.whole_plan is None:
+            return self.key
+        text = f"{self.key} {self.plan.dst}"
+        return hashlib.sha256(text.encode()).hexdigest()[: len(self.key)]
 
     @property
     def start_id(self) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from skyplane_gateway.common.schema import Document, decode
@@ -92,6 +93,16 @@ class PlanCost:
     minimum_billing_usd: float | None = None
     other_usd: Mapping[str, float] = field(default_factory=dict, hash=False)
 
+    def shared(self, count: int) -> PlanCost:
+        """An equal share of it, for one of so many destinations."""
+        amounts = {
+            one.name: value / count
+            for one in fields(self)
+            if isinstance(value := getattr(self, one.name), float)
+        }
+        others = {item: usd / count for item, usd in self.other_usd.items()}
+        return replace(self, **amounts, other_usd=others)
+
 
 @dataclass(frozen=True, slots=True)
 class SolverReport:
@@ -162,8 +173,31 @@ class RefusedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class OverlayPlan(Document):
-    """What plans for one destination and for several have in common.
+class PlanTree:
+    """One distribution tree: edges that join the source to every destination.
+
+    The flows of all trees add up to the throughput; a byte travels over each edge of its
+    tree once, whatever number of destinations lies behind it.
+    """
+
+    edges: tuple[tuple[str, str], ...]
+    flow_gbps: float
+
+    def path_to(self, region: str) -> tuple[str, ...]:
+        """The regions from the source to that one."""
+        above = {head: tail for tail, head in self.edges}
+        path = [region]
+        while path[0] in above:
+            path.insert(0, above[path[0]])
+        return tuple(path)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION):
+    """The overlay that answers one job.
+
+    A transfer inside one region, or from and to a file on this machine, has no edges, one
+    path of one region and the instances of that region alone.
 
     Attributes:
         src: region tag.
@@ -173,39 +207,12 @@ class OverlayPlan(Document):
             copy.
         transfer_s: predicted seconds of moving, without provisioning; None without volume.
         provision_s: predicted seconds until the gateways are up.
+        cost: with several destinations per GB of source data that has reached all of them.
         instances: region tag -> instances there.
         edges: what each edge carries.
         binding: names of the limits that bind.
-    """
-
-    src: str
-    objective: Mapping[str, Any]
-    throughput_gbps: float
-    volume_gb: float | None
-    transfer_s: float | None
-    provision_s: float
-    cost: PlanCost
-    instances: Mapping[str, InstanceGroup]
-    edges: tuple[PlanEdge, ...]
-    binding: tuple[str, ...]
-    solver: SolverReport
-    grid: GridReference
-
-    @property
-    def instance_count(self) -> int:
-        return sum(group.count for group in self.instances.values())
-
-
-@dataclass(frozen=True, slots=True)
-class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERSION):
-    """The overlay that answers one job.
-
-    A transfer inside one region, or from and to a file on this machine, has no edges, one
-    path of one region and the instances of that region alone.
-
-    Attributes:
-        dst: region tag.
-        paths: how the bytes go; their flows add up to the rate.
+        dst: region tag; the first of several destinations.
+        paths: how the bytes go; their flows add up to the rate of each destination.
         server_side_copy: the store itself copies large objects within its region; their bytes pass
             through no gateway, and the rate and the instances are for the other objects.
         notes: remarks for the reader, such as a price that was never verified.
@@ -220,8 +227,24 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
         promised_gbps: the rate that at least the share `confidence` of transfers reaches.
         egress_ceiling_usd_per_gb: the most that egress may cost on average under the ceilings, with
             the planned cost of all else; None without a ceiling. Transfers keep it.
+        destinations, trees: of a plan for several destinations: region tags, and how the bytes
+            reach all of them.
+        separate_usd_per_gb: the sum of the prices of one plan per destination, at the same rate and
+            by itself; None for one destination, and where one has no such plan.
     """
 
+    src: str
+    objective: Mapping[str, Any]
+    throughput_gbps: float
+    volume_gb: float | None
+    transfer_s: float | None
+    provision_s: float
+    cost: PlanCost
+    instances: Mapping[str, InstanceGroup]
+    edges: tuple[PlanEdge, ...]
+    binding: tuple[str, ...]
+    solver: SolverReport
+    grid: GridReference
     dst: str
     paths: tuple[PlanPath, ...]
     notes: tuple[str, ...] = field(default=())
@@ -234,6 +257,38 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
     promised_gbps: float | None = None
     confidence: float = 0.9
     egress_ceiling_usd_per_gb: float | None = None
+    destinations: tuple[str, ...] = ()
+    trees: tuple[PlanTree, ...] = ()
+    separate_usd_per_gb: float | None = None
+
+    @property
+    def instance_count(self) -> int:
+        return sum(group.count for group in self.instances.values())
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The source and every destination."""
+        return (self.src, *(self.destinations or (self.dst,)))
+
+    def branch(self, region: str) -> TransferPlan:
+        """The part of a plan for several destinations that leads to one of them.
+
+        Its cost is an equal share of the whole.
+        """
+        paths = tuple(PlanPath(tree.path_to(region), tree.flow_gbps) for tree in self.trees)
+        on_way = {tag for path in paths for tag in path.regions}
+        hops = {hop for path in paths for hop in pairwise(path.regions)}
+        return replace(
+            self,
+            dst=region,
+            paths=paths,
+            edges=tuple(edge for edge in self.edges if (edge.src, edge.dst) in hops),
+            instances={tag: group for tag, group in self.instances.items() if tag in on_way},
+            cost=self.cost.shared(len(self.destinations)),
+            destinations=(),
+            trees=(),
+            separate_usd_per_gb=None,
+        )
 
     @property
     def shape(self) -> str:
@@ -250,7 +305,7 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
     @property
     def relays(self) -> tuple[str, ...]:
         """Regions that are neither source nor destination, in order of their names."""
-        return tuple(sorted(set(self.instances) - {self.src, self.dst}))
+        return tuple(sorted(set(self.instances).difference(self.ends)))
 
     @property
     def in_words(self) -> str:
@@ -285,14 +340,8 @@ class TransferPlan(OverlayPlan, what="a plan document", version=PLAN_SCHEMA_VERS
     def from_dict(cls, data: Mapping[str, Any]) -> TransferPlan:
         """The plan that `to_dict()` wrote.
 
-        Raises ConfigurationInvalid when the document has another version or lacks a field,
-        and for a plan with several destinations, which nothing runs.
+        Raises ConfigurationInvalid when the document has another version or lacks a field.
         """
-        if isinstance(data, Mapping) and "destinations" in data:
-            raise ConfigurationInvalid(
-                "a plan for several destinations is for looking and comparing; make one plan per"
-                " destination to run it"
-            )
         try:
             return decode(cls, data, "a plan document", version=PLAN_SCHEMA_VERSION)
         except ConfigurationInvalid as error:

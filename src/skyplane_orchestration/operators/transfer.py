@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    DestinationsFailed,
     SkyplaneError,
     Stopped,
     TransferFailed,
 )
-from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
+from skyplane_orchestration.lineage.facts import ends_facts, facts_of_all, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
 from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
-from skyplane_orchestration.report.task_documents import LINEAGE
+from skyplane_orchestration.report.task_documents import FAILED_TRANSFER, LINEAGE
 from skyplane_orchestration.transfer.progress_log import heading
 from skyplane_orchestration.transfer.task_log import RunLog, log_result
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
@@ -54,6 +55,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
+        destinations: URLs, in place of `destination_url`; their stores know their regions.
         manifest: path or URL for the list of all objects, in the format of its suffix.
         gateways: where one task runs its gateways. `auto`: inside its own process for up to
             64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
@@ -70,6 +72,11 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             connection.
         outlets: assets; their events get the facts of `lineage.transfer_facts`.
 
+    With `destinations` it copies to several places in different regions, in one task: what they
+    share of the way is sent once. Each has its own result, and one that fails does not stop the
+    others. The task is not deferrable then, and returns the URL of each destination with its
+    result; if there are as many outlets as destinations, each outlet gets the facts of its own.
+
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost, and
     rates planned and achieved. After a failure the result is in XCom under
     `failed_transfer`, with a resume handle if a resume can help. The facts of the lineage are in
@@ -79,6 +86,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
     operator_extra_links = (SkyplaneTransferLink(), SkyplaneLineageLink())
     fleet: Mapping[str, Any] | None
+    destinations: Sequence[str] | None
     manifest: str | None
     gateways: GatewayPlace
     cancel_on_kill: bool
@@ -89,6 +97,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self,
         *,
         fleet: Document | None = None,
+        destinations: Sequence[str] | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
         cancel_on_kill: Flag = True,
@@ -96,6 +105,10 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         poll_interval_s: float | str = 5.0,
         **kwargs: Any,
     ) -> None:
+        if destinations:
+            if fleet is not None or kwargs.get("destination_url"):
+                raise ConfigurationInvalid("destinations go without fleet and destination_url")
+            kwargs["destination_url"] = destinations[0]
         super().__init__(**kwargs)
         _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
@@ -123,6 +136,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
+        if self.destinations:
+            return self._to_all(context, client, job, self.destinations[1:])
         fleet = None if self._is_one_task else self._given_fleet()
         fleets = [] if fleet is None else [fleet]
         # The client itself ends a transfer on a fleet of its own.
@@ -140,6 +155,50 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             watched = replace(done, deadline_unix_s=self.deadline_unix_s(context))
             return self._follow(context, client, watched)
         return self._conclude(context, job, fleets[-1] if fleets else None, done)
+
+    def _to_all(
+        self, context: Context, client: Client, job: TransferJob, urls: Sequence[str]
+    ) -> dict[str, Any]:
+        """Copy to the destination of the job and to further ones; URL -> result."""
+        further = [replace(job.destination, url=url, region="") for url in urls]
+        jobs = {place.url: replace(job, destination=place) for place in (job.destination, *further)}
+        fleets: list[Fleet] = []
+        run = RunLog(self.log, fleets)
+        try:
+            results = client.run_to_all(
+                job,
+                further,
+                manifest=self.manifest,
+                on_fleet=run.on_fleet,
+                on_full=self.on_full(context),
+            )
+        except DestinationsFailed as error:
+            self._conclude_all(context, jobs, fleets, error.results)
+            found = {url: result.to_dict() for url, result in error.results.items()}
+            self.push(context, FAILED_TRANSFER, found)
+            raise
+        self._conclude_all(context, jobs, fleets, results)
+        return {url: result.to_dict() for url, result in results.items()}
+
+    def _conclude_all(
+        self,
+        context: Context,
+        jobs: Mapping[str, TransferJob],
+        fleets: Sequence[Fleet],
+        results: Mapping[str, TransferResult],
+    ) -> None:
+        plan = fleets[-1].plan if fleets else None
+        facts = {url: transfer_facts(jobs[url], plan, results[url]) for url in results}
+        if not facts:
+            return
+        self._report(context, of_all := facts_of_all(list(facts.values())))
+        own = [facts.get(url, of_all) for url in jobs]
+        for number, outlet in enumerate(self.outlets):
+            is_own = len(self.outlets) == len(jobs)
+            context["outlet_events"][outlet].extra = own[number] if is_own else of_all
+        for url, result in results.items():
+            self.log.info("%s:", url)
+            log_result(self.log, result)
 
     def _run_arguments(
         self, context: Context, client: Client, fleets: list[Fleet], *, cancels: bool = True

@@ -228,7 +228,7 @@ def overlay_fields(
     solver: SolverReport,
     egress_usd_per_gb: float | None = None,
 ) -> dict[str, Any]:
-    """The fields of `OverlayPlan`; see `assemble`."""
+    """The fields that plans for one and for several destinations have; see `assemble`."""
     grid = request.grid
     if egress_usd_per_gb is None:
         egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import NO_LIMITS, Limits
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
 
@@ -23,8 +22,6 @@ MEASURED_OVER = 64
 RELATIVE = 1e-5
 #: A gateway process keeps at least one vCPU busy, and an instance has no more processes.
 MOST_PROCESSES = 8
-#: A plan for one destination or for several.
-AnyPlan = TransferPlan | MulticastPlan
 #: The edges and the flow of each path or tree.
 Parts = Sequence[tuple[Iterable[tuple[str, str]], float]]
 
@@ -52,7 +49,7 @@ def differs(value: float, other: float) -> bool:
     return abs(value - other) > RELATIVE * max(1.0, abs(other))
 
 
-def edges_beyond_capacity(plan: AnyPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+def edges_beyond_capacity(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
     """(4b) with the safety margin, and that connections are whole."""
     for edge in plan.edges:
         stated = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
@@ -86,7 +83,7 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
 
 
 def beyond_store_limits(
-    plan: AnyPlan, destinations: Collection[str], grid: Grid, limits: Limits
+    plan: TransferPlan, destinations: Collection[str], grid: Grid, limits: Limits
 ) -> Iterator[str]:
     """Limits of the stores at the ends; the job's figure takes precedence over the grid's."""
     stores = [("read", plan.src, limits.source_read_gbps or grid.storage_limits(plan.src)[0])]
@@ -102,7 +99,7 @@ def beyond_store_limits(
 
 
 def beyond_region_limits(
-    plan: AnyPlan, ends: Collection[str], grid: Grid, limits: Limits
+    plan: TransferPlan, ends: Collection[str], grid: Grid, limits: Limits
 ) -> Iterator[str]:
     """(4f) to (4j), the instance types, and the number of relays."""
     if limits.max_relays is not None and len(plan.relays) > limits.max_relays:
@@ -138,7 +135,9 @@ def _beyond_quotas(
             yield f"vCPUs of {region}: {count * kind.vcpus} where {vcpus} is the quota"
 
 
-def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int) -> Iterator[str]:
+def _beyond_instances(
+    plan: TransferPlan, region: str, kind: InstanceType, count: int
+) -> Iterator[str]:
     """(4f) to (4i) of one region."""
     inward = [edge for edge in plan.edges if edge.dst == region]
     outward = [edge for edge in plan.edges if edge.src == region]
@@ -154,7 +153,7 @@ def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int
 
 
 def _beyond_processors(
-    plan: AnyPlan, region: str, kind: InstanceType, count: int, *, is_end: bool
+    plan: TransferPlan, region: str, kind: InstanceType, count: int, *, is_end: bool
 ) -> Iterator[str]:
     """The seconds that the gateways of a region are busy in each second, where known."""
     if kind.speed is None:
@@ -181,7 +180,7 @@ def _paths(plan: TransferPlan) -> Iterator[str]:
             yield f"path {' -> '.join(path.regions)} visits a region twice"
 
 
-def wrong_sums(plan: AnyPlan, kind: str, parts: Parts) -> Iterator[str]:
+def wrong_sums(plan: TransferPlan, kind: str, parts: Parts) -> Iterator[str]:
     """Paths or trees add up to the throughput, and over each edge to its flow."""
     if differs(sum(flow for _, flow in parts), plan.throughput_gbps):
         yield f"the {kind}s do not add up to the throughput"
@@ -196,7 +195,7 @@ def wrong_sums(plan: AnyPlan, kind: str, parts: Parts) -> Iterator[str]:
         yield f"a {kind} uses {tail} -> {head}, which is no edge of the plan"
 
 
-def wrong_price(plan: AnyPlan, grid: Grid) -> Iterator[str]:
+def wrong_price(plan: TransferPlan, grid: Grid) -> Iterator[str]:
     """(4a) per GB, for plans over edges."""
     if not plan.edges:
         return

@@ -9,16 +9,17 @@ Before it carries a transfer, a fleet may measure edges on routes of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from skyplane_gateway.config import MAX_CONNECTIONS, Route
+from skyplane_gateway.config import MAX_CONNECTIONS, TREE_CONNECTIONS, Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import instance_of
-from skyplane_orchestration.model.plan import PlanEdge, PlanPath, TransferPlan
+from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.provision.fleet.machines import Reach
 
 _WHOLE: Final = Fraction(1)
@@ -77,22 +78,60 @@ def build_routes(
     Raises ConfigurationInvalid if regions, paths and edges do not fit together.
     """
     edges = {(edge.src, edge.dst): edge for edge in plan.edges}
+    if plan.trees:
+        return _routes_along_trees(plan, edges, nodes_by_region)
     routes: list[Route] = []
     for path in plan.paths:
         hops = [_edge_of(edges, hop) for hop in pairwise(path.regions)]
         ceiling, over = plan.egress_ceiling_usd_per_gb, 0.0
         if ceiling is not None:
             over = sum(edge.usd_per_gb for edge in hops) - ceiling
-        for nodes, share in _pieces(path, nodes_by_region):
-            connections = tuple(
-                _connections(plan, edge, path, share, nodes_by_region) for edge in hops
-            )
+        for nodes, share in _pieces(path.regions, nodes_by_region):
             share_gbps = path.flow_gbps * float(share)
+            connections = tuple(
+                _connections(plan, edge, share_gbps, nodes_by_region) for edge in hops
+            )
             routes.append(Route(len(routes), nodes, connections, share_gbps, (), over))
     used = {node for route in routes for node in route.nodes}
     idle = [node for nodes in nodes_by_region.values() for node in nodes if node not in used]
     if idle:
         raise ConfigurationInvalid(f"no path of the plan leads through {', '.join(idle)}")
+    return tuple(routes)
+
+
+def _routes_along_trees(
+    plan: TransferPlan,
+    edges: Mapping[tuple[str, str], PlanEdge],
+    nodes_by_region: Mapping[str, Sequence[str]],
+) -> tuple[Route, ...]:
+    """A route to each destination along each piece of a tree; the piece has a number as well.
+
+    Of the connections of a hop, its routes share one of `TREE_CONNECTIONS + 1` parts, and the tree
+    gets the others (see `Tree.of`).
+    """
+    routes: list[Route] = []
+    number = 0
+    for tree in plan.trees:
+        regions = tuple(dict.fromkeys(region for edge in tree.edges for region in edge))
+        paths = [tree.path_to(tag) for tag in plan.destinations]
+        used = Counter(hop for path in paths for hop in pairwise(path))
+        for nodes, share in _pieces(regions, nodes_by_region):
+            node_of = dict(zip(regions, nodes, strict=True))
+            gbps = tree.flow_gbps * float(share)
+            of_tree = number
+            for path in paths:
+                connections = tuple(
+                    max(
+                        1,
+                        _connections(plan, _edge_of(edges, hop), gbps, nodes_by_region)
+                        // (used[hop] * (TREE_CONNECTIONS + 1)),
+                    )
+                    for hop in pairwise(path)
+                )
+                number += 1
+                way = tuple(node_of[region] for region in path)
+                routes.append(Route(number, way, connections, gbps, tree=of_tree))
+            number += 1
     return tuple(routes)
 
 
@@ -206,18 +245,19 @@ def connections_of(routes: Sequence[Route]) -> dict[str, int]:
     """Node -> number of its data connections, for all nodes of the routes."""
     found = {node: 0 for route in routes for node in route.nodes}
     for route in routes:
+        with_tree = 1 if route.tree is None else 1 + TREE_CONNECTIONS
         for hop, count in zip(pairwise(route.nodes), route.connections, strict=True):
             for node in hop:
-                found[node] += count
+                found[node] += with_tree * count
     return found
 
 
 def _pieces(
-    path: PlanPath, nodes_by_region: Mapping[str, Sequence[str]]
+    regions: Sequence[str], nodes_by_region: Mapping[str, Sequence[str]]
 ) -> list[tuple[tuple[str, ...], Fraction]]:
-    """The path's routes as (nodes, share of the path's flow)."""
-    groups = [nodes_by_region.get(region, ()) for region in path.regions]
-    for region, group in zip(path.regions, groups, strict=True):
+    """The routes of a path, or the pieces of a tree, as (nodes, share of its flow)."""
+    groups = [nodes_by_region.get(region, ()) for region in regions]
+    for region, group in zip(regions, groups, strict=True):
         if not group:
             raise ConfigurationInvalid(f"the plan has a path over {region}, which has no gateway")
     cuts = sorted({Fraction(k, len(group)) for group in groups for k in range(len(group))})
@@ -231,11 +271,11 @@ def _pieces(
 def _connections(
     plan: TransferPlan,
     edge: PlanEdge,
-    path: PlanPath,
-    share: Fraction,
+    gbps: float,
     nodes_by_region: Mapping[str, Sequence[str]],
 ) -> int:
-    share_of_edge = path.flow_gbps * float(share) / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
+    """Connections of a route that carries so much of an edge."""
+    share_of_edge = gbps / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
     # With fewer instances than planned, connections are fewer too: one instance gains nothing
     # beyond 64, and its connections share its memory.
     running = min(

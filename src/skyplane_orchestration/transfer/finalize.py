@@ -189,7 +189,7 @@ def _with_resume_handle(result: TransferResult, monitor: Monitor) -> TransferRes
     text = ResumeHandle(
         job=monitor.request.job,
         plan=monitor.fleet.plan,
-        fleet_key=monitor.fleet.key,
+        fleet_key=monitor.fleet.resume_key,
         generation=monitor.fleet.generation,
         deployment=monitor.fleet.deployment,
         transfer_key=monitor.submitted.transfer_key,

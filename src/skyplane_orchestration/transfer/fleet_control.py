@@ -9,7 +9,7 @@ from typing import Any
 
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.common.retry import RetryPolicy
-from skyplane_gateway.config import AttachOrder, End
+from skyplane_gateway.config import AttachOrder, End, Group
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
@@ -71,11 +71,16 @@ class SubmittedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """A transfer as a fleet gets it; every retry has the same `transfer_key`."""
+    """A transfer as a fleet gets it; every retry has the same `transfer_key`.
+
+    Attributes:
+        group: of the transfers with which it may share chunks; None for none.
+    """
 
     transfer_key: str
     job: TransferJob
     sent: SentCredentials
+    group: Group | None = None
 
     @property
     def credentials(self) -> CredentialSources:
@@ -184,6 +189,7 @@ class FleetControl:
         spec = replace(
             transfer_spec_of(request.job),
             server_side_copy=not why_not_server_side(request.job),
+            sinks=tuple(one.node for one in self._fleet.sinks if self._fleet.whole_plan),
         )
         try:
             answer = self._sessions.of(lead).submit(
@@ -244,6 +250,7 @@ class FleetControl:
             bytes_per_s=None if total is None else total / len(nodes),
             sealing_key=None if sealing_key is None else sealing_key.hex(),
             tried_prefix=None if is_tried else tried_prefix,
+            group=request.group,
         )
 
     def _opens_itself(self, location: Location, node: str) -> bool:
@@ -308,6 +315,13 @@ class FleetControl:
     def route_rows(self) -> dict[str, list[dict[str, Any]]]:
         """Node -> what it knows of its routes, for the gateways that answer."""
         return {node: document["routes"] for node, document in self._statuses().items()}
+
+    def hop_rows(self) -> dict[str, list[dict[str, Any]]]:
+        """As `route_rows`, with the hops of trees."""
+        return {
+            node: [*document["routes"], *document.get("trees", ())]
+            for node, document in self._statuses().items()
+        }
 
     def carries_others(self, submitted: SubmittedTransfer) -> bool:
         """Whether the fleet has another transfer that has not ended."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import Clock
@@ -134,15 +133,17 @@ class Fleets:
 
     def rebuild(self, fleet: Fleet, *, is_to_probe: bool = False) -> Fleet:
         """The same fleet, up again, even if another process has torn it down."""
+        plan = fleet.built_plan
         up = self.ensure(
-            fleet.key, fleet.plan, fleet.generation, fleet.deployment, is_to_probe=is_to_probe
+            fleet.key, plan, fleet.generation, fleet.deployment, is_to_probe=is_to_probe
         )
-        return replace(up, probes=fleet.probes)
+        return up.as_before(fleet)
 
     def restore(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again. Raises FleetLost: it was torn down."""
-        up = self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True)
-        return replace(up, probes=fleet.probes)
+        plan = fleet.built_plan
+        up = self.ensure(fleet.key, plan, fleet.generation, fleet.deployment, must_exist=True)
+        return up.as_before(fleet)
 
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:

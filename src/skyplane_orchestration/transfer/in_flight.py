@@ -170,6 +170,7 @@ class InFlightPlanner:
         return (
             self._plans_left > 0
             and bool(fleet.plan.relays)
+            and fleet.whole_plan is None
             and fleet.provisioner not in (LOCAL, IN_PROCESS)
             and job.bytes_per_s is None
             and job.policy.on_no_capacity != "fail"

@@ -12,6 +12,7 @@ from skyplane_gateway.common.job_options import JobOptions
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.schema import encode
+from skyplane_gateway.config import Group
 from skyplane_gateway.selection.selection_rule import KEEPING_RULES
 from skyplane_gateway.selection.selector import Selection
 from skyplane_orchestration.errors import (
@@ -249,10 +250,21 @@ class JobRun:
         submitted = run.begin_or_tear_down()
         return WatchedTransfer(self._job, run.fleet, submitted, owns_fleet=True)
 
-    def on_fleet(self, fleet: Fleet, options: RunOptions | None = None) -> TransferRun:
-        """The transfer of this run on a fleet, which has sent nothing yet."""
+    def on_fleet(
+        self, fleet: Fleet, options: RunOptions | None = None, group: Group | None = None
+    ) -> TransferRun:
+        """The transfer of this run on a fleet, which has sent nothing yet.
+
+        Args:
+            group: see `TransferRequest`.
+        """
         context = self._context
-        request = TransferRequest(self._key, self._job, context.sent)
+        if fleet.plan.trees:
+            region = self._located().destination.region
+            if region not in fleet.plan.destinations:
+                raise ConfigurationInvalid(f"the fleet leads to no destination in {region}")
+            fleet = fleet.towards(region)
+        request = TransferRequest(self._key, self._job, context.sent, group)
         return TransferRun(
             request,
             fleet,

@@ -19,7 +19,6 @@ from skyplane_orchestration.model.job import (
     objective_from_dict,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.source_contents import SourceContents
@@ -249,11 +248,12 @@ def plan_job_to_all(
     further: Sequence[Location],
     credentials: CredentialSources,
     provisioner: Provisioner,
-) -> MulticastPlan:
+    listing: SourceListing | None = None,
+) -> TransferPlan:
     """One plan for several destinations; see `Client.plan_to_all`."""
     from skyplane_orchestration import planner
 
-    job, notes = measured(job, credentials)
+    job, notes = measured(job, credentials, listing)
     others = [preflight.locate(replace(job, destination=one), credentials) for one in further]
     destinations = [one.destination.region for one in (job, *others)]
     source = job.source.region

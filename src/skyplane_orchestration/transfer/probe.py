@@ -66,7 +66,7 @@ def probed(context: ClientContext, job: TransferJob, fleet: Fleet) -> Fleet:
 
     Raises as `Provisioner.ensure`.
     """
-    if job.probe == "never" or not fleet.plan.edges:
+    if job.probe == "never" or not fleet.plan.edges or fleet.plan.trees:
         return fleet
     rounds = rounds_of(edges_to_probe(fleet.plan))
     reason = _why_not(context, job, fleet, rounds)

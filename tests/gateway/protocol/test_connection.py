@@ -84,7 +84,7 @@ def test_bytes_after_a_goodbye_are_refused_and_after_the_end_dropped(
 ) -> None:
     data, expected = conversation
     acceptor = fresh_acceptor()
-    give(acceptor, data + bytes.fromhex("06 00 0002 00000002 0000"))
+    give(acceptor, data + bytes.fromhex("06 00 0003 00000002 0000"))
     for event in expected:
         assert acceptor.next_event() == event
     with pytest.raises(RemoteProtocolError, match="not allowed in state downstream-left"):
@@ -101,7 +101,7 @@ def test_two_goodbyes_and_more_in_one_piece() -> None:
     """Bytes after the closing GOODBYE in the same read have no effect."""
     pair = ConnectionPair().established()
     pair.upstream.close()
-    give(pair.upstream, bytes.fromhex("06 00 0002 00000002 0000") + b"\xff" * 20)
+    give(pair.upstream, bytes.fromhex("06 00 0003 00000002 0000") + b"\xff" * 20)
     assert events_of(pair.upstream) == [
         GoodbyeReceived(GoodbyeReason.DONE, ""),
         ConnectionClosed(is_clean=True),

@@ -29,13 +29,13 @@ PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
 MANIFEST = bytes.fromhex("0000000000000009 01 0005 612f622e63 0002 7531 00000001 0000000000000000")
 SECOND_HEX = (
     PROLOGUE
-    + "f0559a63 e3069283 0000000000000040 0000000000000049 00000000"
+    + "4465522e e3069283 0000000000000040 0000000000000049 00000000"
     + "313233343536373839"
     + TAG
 )
 FIRST_HEX = (
     PROLOGUE
-    + "8f3864cf e3069283 0000000000000000 0000000000000009 00000020"
+    + "4beb1cc8 e3069283 0000000000000000 0000000000000009 00000020"
     + MANIFEST.hex()
     + "313233343536373839"
     + TAG
@@ -135,7 +135,7 @@ def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -
     body = bytes.fromhex(fields)
     length = 44 + SEAL_BYTES + 4 + len(body)
     outer = bytes.fromhex(
-        f"0401 0002 {length:08x}"
+        f"0401 0003 {length:08x}"
         + b"fleet-01".hex()
         + "54" * 16
         + "00000003 0007 0002 0000000000000005"

@@ -78,7 +78,7 @@ def test_dialer_with_another_key_is_refused() -> None:
     assert isinstance(refusal(dialer), HelloRefused)
     goodbye = sent(dialer)
     assert goodbye[0] == 6
-    forged = bytes.fromhex("03 00 0002 00000020") + challenge[32:64]
+    forged = bytes.fromhex("03 00 0003 00000020") + challenge[32:64]
     give(acceptor, forged)
     error = refusal(acceptor)
     assert isinstance(error, HelloRefused)
@@ -197,7 +197,7 @@ def test_own_messages_sent_back_prove_nothing() -> None:
     first = accept("b", b"1" * 16)
     give(first, hello)
     challenge = sent(first)
-    give(first, bytes.fromhex("03 00 0002 00000020") + challenge[32:64])
+    give(first, bytes.fromhex("03 00 0003 00000020") + challenge[32:64])
     assert isinstance(refusal(first), HelloRefused)
 
 
@@ -246,7 +246,7 @@ def test_a_dialer_refuses_an_unexpected_peer() -> None:
             assert "dialed 'b', but 'c' answered" in refusal(dialer).message
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
     acceptor = accept("b")
     hello = bytearray(sent(dial(identity_of("a"))))
@@ -254,12 +254,12 @@ def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
     give(acceptor, hello)
     error = refusal(acceptor)
     assert isinstance(error, WireVersionMismatch)
-    assert f"version 2, the peer {version}" in error.message
+    assert f"version 3, the peer {version}" in error.message
 
     # The GOODBYE carries the version, so a dialer of another version learns it.
     answer = bytearray(sent(acceptor))
     assert answer[0] == 6
-    assert answer[2:4] == b"\0\2"
+    assert answer[2:4] == b"\0\3"
     dialer = dial(identity_of("a"))
     answer[2:4] = version.to_bytes(2, "big")
     give(dialer, answer)
@@ -280,10 +280,10 @@ def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        "04 00 0002 00000100",  # DATA
-        "05 00 0002 00000100",  # RECEIPT
-        "02 00 0002 00000048",  # CHALLENGE
-        "03 00 0002 00000020",  # PROOF
+        "04 00 0003 00000100",  # DATA
+        "05 00 0003 00000100",  # RECEIPT
+        "02 00 0003 00000048",  # CHALLENGE
+        "03 00 0003 00000020",  # PROOF
     ],
 )
 def test_the_first_message_must_be_a_hello(data: str) -> None:
@@ -300,7 +300,7 @@ def test_data_after_a_bad_proof_is_dropped() -> None:
     acceptor = accept("b")
     hello: Buffer = sent(dial(identity_of("a")))
     give(acceptor, hello)
-    bad_proof = bytes.fromhex("03 00 0002 00000020") + b"x" * 32
+    bad_proof = bytes.fromhex("03 00 0003 00000020") + b"x" * 32
     give(acceptor, bad_proof + sent(pair.dialer))
     assert isinstance(refusal(acceptor), HelloRefused)
 

@@ -49,7 +49,7 @@ FLEET_HEX = "666c6565742d3031"
 
 HELLO = Hello(FLEET, b"D" * 16, 7, Side.UPSTREAM, "aws:us-east-1/0")
 HELLO_HEX = (
-    "01 00 0002 0000002a"
+    "01 00 0003 0000002a"
     + FLEET_HEX
     + "44444444444444444444444444444444"
     + "0007 01"
@@ -58,24 +58,24 @@ HELLO_HEX = (
 
 CHALLENGE = Challenge(FLEET, b"A" * 16, "gcp:us-west1/1")
 CHALLENGE_HEX = (
-    "02 00 0002 00000046"
+    "02 00 0003 00000046"
     + FLEET_HEX
     + "41414141414141414141414141414141"
     + "aa" * 32
     + "6763703a75732d77657374312f31"
 )
 
-PROOF_HEX = "03 00 0002 00000020" + "bb" * 32
+PROOF_HEX = "03 00 0003 00000020" + "bb" * 32
 
 FRAME = FrameHeader(ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5), 1, True)
 FRAME_HEX = (
-    "04 01 0002 0000007b" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
+    "04 01 0003 0000007b" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
 )
 
 RECEIPT = ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5)
-RECEIPT_HEX = "05 00 0002 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
+RECEIPT_HEX = "05 00 0003 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
 
-GOODBYE_HEX = "06 00 0002 00000005 0001 627965"
+GOODBYE_HEX = "06 00 0003 00000005 0001 627965"
 
 
 def from_hex(text: str) -> bytes:
@@ -157,10 +157,10 @@ def test_header_sizes_are_those_of_the_specification() -> None:
 @pytest.mark.parametrize("kind", MessageType)
 def test_each_type_has_its_size_limit(kind: MessageType) -> None:
     cap = MAX_BYTES[kind]
-    fitting = bytes([kind, 0, 0, 2]) + (cap - 8).to_bytes(4, "big")
+    fitting = bytes([kind, 0, 0, 3]) + (cap - 8).to_bytes(4, "big")
     assert read_prefix(memoryview(fitting)).size_bytes == cap
     assert pack_prefix(kind, cap - 8) == fitting
-    beyond = bytes([kind, 0, 0, 2]) + (cap - 7).to_bytes(4, "big")
+    beyond = bytes([kind, 0, 0, 3]) + (cap - 7).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError, match=str(cap)):
         read_prefix(memoryview(beyond))
     with pytest.raises(LocalProtocolError, match=str(cap)):
@@ -169,7 +169,7 @@ def test_each_type_has_its_size_limit(kind: MessageType) -> None:
 
 @pytest.mark.parametrize(("kind", "least"), [(MessageType.DATA, 44), (MessageType.RECEIPT, 40)])
 def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, least: int) -> None:
-    short = bytes([kind, 0, 0, 2]) + (least - 1).to_bytes(4, "big")
+    short = bytes([kind, 0, 0, 3]) + (least - 1).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError):
         read_prefix(memoryview(short))
 
@@ -177,13 +177,13 @@ def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, l
 @pytest.mark.parametrize("number", [0, 7, 0x47, 0xFF])
 def test_unknown_type_is_refused(number: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"type {number} is unknown"):
-        read_prefix(memoryview(bytes([number, 0, 0, 2, 0, 0, 0, 50])))
+        read_prefix(memoryview(bytes([number, 0, 0, 3, 0, 0, 0, 50])))
 
 
 @pytest.mark.parametrize("kind", MessageType)
 @pytest.mark.parametrize("bit", range(8))
 def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
-    data = memoryview(bytes([kind, 1 << bit, 0, 2, 0, 0, 0, 50]))
+    data = memoryview(bytes([kind, 1 << bit, 0, 3, 0, 0, 0, 50]))
     if kind is MessageType.DATA and bit == 0:
         assert read_prefix(data).flags == 1
     else:
@@ -191,10 +191,10 @@ def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
             read_prefix(data)
 
 
-@pytest.mark.parametrize("version", [0, 1, 0x0100, 0xFFFF])
+@pytest.mark.parametrize("version", [0, 1, 2, 0x0100, 0xFFFF])
 def test_the_error_names_both_versions(version: int) -> None:
     data = bytes([MessageType.HELLO, 0xFF]) + version.to_bytes(2, "big") + b"\xff" * 4
-    with pytest.raises(WireVersionMismatch, match=f"version 2, the peer {version}") as caught:
+    with pytest.raises(WireVersionMismatch, match=f"version 3, the peer {version}") as caught:
         read_prefix(memoryview(data))
     assert caught.value.is_permanent
 
@@ -257,8 +257,8 @@ def test_a_hello_that_does_not_fit_is_a_local_error(hello: Hello) -> None:
 
 
 # Computed apart from this code: HMAC-SHA256 over label, HELLO and CHALLENGE.
-ACCEPTOR_PROOF = "cc30307334beab4b42cd7f80c66fccb50d06b50144ec5af5cbd6734575a126f4"
-DIALER_PROOF = "5dbf8479b0288ad04579b321be16c8a19589c35f8f8c2bece3dec5c0e9bc951e"
+ACCEPTOR_PROOF = "5f396b57712a4ad25d5980ec93eb38362f8d45b7e2ee87d9d121e06f8897cc26"
+DIALER_PROOF = "cf3a4b1019047e4c47c319956e41c0241dd4c86509979142f4e19ede9ddf2b2f"
 
 
 def test_handshake_on_the_wire() -> None:
@@ -271,4 +271,4 @@ def test_handshake_on_the_wire() -> None:
     assert challenge == from_hex(CHALLENGE_HEX.replace("aa" * 32, ACCEPTOR_PROOF))
     give(dialer, challenge)
     proof = b"".join(dialer.data_to_send())
-    assert proof == from_hex("03 00 0002 00000020" + DIALER_PROOF)
+    assert proof == from_hex("03 00 0003 00000020" + DIALER_PROOF)

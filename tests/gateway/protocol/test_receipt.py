@@ -35,7 +35,7 @@ def sealed_bytes(receipt: Receipt) -> memoryview:
 def forged(body: bytes) -> memoryview:
     """A sealed receipt of any body, with a good checksum."""
     outer = bytes.fromhex(
-        f"05000002 {40 + 42 + 4 + len(body):08x}"
+        f"05000003 {40 + 42 + 4 + len(body):08x}"
         + b"fleet-01".hex()
         + "54" * 16
         + "00000003 0007 0002 0000000000000005"

@@ -39,12 +39,12 @@ ALLOWED = {
 
 #: A well-formed first eight bytes of each type: enough to be admitted or refused.
 PREFIXES = {
-    MessageType.HELLO: "01 00 0002 00000030",
-    MessageType.CHALLENGE: "02 00 0002 00000050",
-    MessageType.PROOF: "03 00 0002 00000020",
-    MessageType.DATA: "04 00 0002 00001000",
-    MessageType.RECEIPT: "05 00 0002 00001000",
-    MessageType.GOODBYE: "06 00 0002 00000010",
+    MessageType.HELLO: "01 00 0003 00000030",
+    MessageType.CHALLENGE: "02 00 0003 00000050",
+    MessageType.PROOF: "03 00 0003 00000020",
+    MessageType.DATA: "04 00 0003 00001000",
+    MessageType.RECEIPT: "05 00 0003 00001000",
+    MessageType.GOODBYE: "06 00 0003 00000010",
 }
 #: Begins and ends in one call, so that no connection can be caught in it.
 CATCHABLE = [state for state in State if state is not State.HANDSHAKEN]

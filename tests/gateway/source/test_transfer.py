@@ -41,6 +41,10 @@ class _Routes:
     def local_sink(self, number: int) -> _Sink | None:
         return self._sink
 
+    def fork(self, number: int) -> None: ...
+
+    def branch(self, number: int) -> None: ...
+
 
 def _source(
     threads: ThreadPoolExecutor,

@@ -143,7 +143,9 @@ class Gateway:
         return self.router._manager._unanswered
 
     def route(self, number: int = 0) -> LocalRoute:
-        return self.router._routes[number]
+        found = self.router._manager.find(number)
+        assert found is not None
+        return found
 
     async def listen(self, port: int = 0) -> None:
         loop = asyncio.get_running_loop()

@@ -139,7 +139,7 @@ async def test_a_changed_and_a_removed_route_end_first() -> None:
         await connected(fleet)
         await until(lambda: len(fleet["b"].route().upstream_links) == 2)
         assert kept not in fleet["a"].route().downstream_links
-        assert set(fleet["a"].router._routes) == {0}
+        assert set(fleet["a"].router._routes) == {(0, "")}
         await there_and_back(fleet["a"], fleet["b"])
         fleet["b"].router.send_receipt(receipt_for(frame(1).header))  # Dropped.
 

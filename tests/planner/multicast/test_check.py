@@ -9,12 +9,11 @@ import pytest
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import Limits, MinimizeCost
-from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree
-from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.model.plan import InstanceGroup, PlanTree, TransferPlan
 from skyplane_orchestration.planner import multicast_plan, multicast_violations
 
 S, A, B, R = "aws:s", "gcp:a", "gcp:b", "azure:r"
-Lie = Callable[[MulticastPlan], MulticastPlan]
+Lie = Callable[[TransferPlan], TransferPlan]
 LIMITS = Limits(instance_limit=1, max_relays=1)
 
 
@@ -34,11 +33,11 @@ def world(small_grid: Callable[..., Grid]) -> Grid:
 
 
 @pytest.fixture(scope="module")
-def honest(world: Grid) -> MulticastPlan:
+def honest(world: Grid) -> TransferPlan:
     return multicast_plan(world, S, [A, B], MinimizeCost(1.2, exactly=True), limits=LIMITS)
 
 
-def edge(plan: MulticastPlan, src: str, dst: str, **changes: float) -> MulticastPlan:
+def edge(plan: TransferPlan, src: str, dst: str, **changes: float) -> TransferPlan:
     return replace(
         plan,
         edges=tuple(
@@ -48,16 +47,16 @@ def edge(plan: MulticastPlan, src: str, dst: str, **changes: float) -> Multicast
     )
 
 
-def counts(plan: MulticastPlan, tag: str, count: float) -> MulticastPlan:
+def counts(plan: TransferPlan, tag: str, count: float) -> TransferPlan:
     group = InstanceGroup(plan.instances[tag].type, count)  # type: ignore[arg-type]
     return replace(plan, instances={**plan.instances, tag: group})
 
 
-def tree(plan: MulticastPlan, *edges: tuple[str, str]) -> MulticastPlan:
+def tree(plan: TransferPlan, *edges: tuple[str, str]) -> TransferPlan:
     return replace(plan, trees=(PlanTree(edges, plan.throughput_gbps),))
 
 
-def test_an_honest_plan_breaks_nothing(world: Grid, honest: MulticastPlan) -> None:
+def test_an_honest_plan_breaks_nothing(world: Grid, honest: TransferPlan) -> None:
     assert honest.relays == (R,)
     assert multicast_violations(honest, world, LIMITS) == []
 
@@ -91,7 +90,7 @@ def test_an_honest_plan_breaks_nothing(world: Grid, honest: MulticastPlan) -> No
         (lambda p: replace(p, cost=replace(p.cost, usd_per_gb=0.1)), "(4a)"),
     ],
 )
-def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str) -> None:
+def test_a_lie_is_found(world: Grid, honest: TransferPlan, lie: Lie, says: str) -> None:
     assert any(says in one for one in multicast_violations(lie(honest), world, LIMITS))
 
 
@@ -106,6 +105,6 @@ def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str)
     ],
 )
 def test_limits_that_the_plan_was_not_made_with_are_broken(
-    world: Grid, honest: MulticastPlan, limits: Limits, says: str
+    world: Grid, honest: TransferPlan, limits: Limits, says: str
 ) -> None:
     assert any(says in one for one in multicast_violations(honest, world, limits))

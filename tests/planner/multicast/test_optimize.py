@@ -18,7 +18,7 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Policy,
 )
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import multicast_plan, multicast_violations, plan
 
 S, A, B, R = "aws:s", "gcp:a", "gcp:b", "azure:r"
@@ -68,16 +68,11 @@ def test_the_ocean_is_paid_once_and_the_second_destination_by_the_first(ocean: G
     assert answer.solver.bound == pytest.approx(answer.cost.usd_per_gb, rel=1e-4)
 
 
-def test_separate_plans_pay_the_ocean_twice_and_the_saving_is_the_difference(ocean: Grid) -> None:
+def test_separate_plans_pay_the_ocean_twice(ocean: Grid) -> None:
     answer = multicast_plan(ocean, S, [A, B], MinimizeCost(4.0, exactly=True))
     each = {A: 0.10 + instances_usd_per_gb(2, 4.0), B: 0.11 + instances_usd_per_gb(2, 4.0)}
     # By way of A, B costs as much in egress and one instance more: straight is cheaper.
-    assert answer.separate.usd_per_gb == pytest.approx(each)
-    assert answer.separate.total_usd_per_gb == pytest.approx(sum(each.values()))
-    assert answer.separate.saving_usd_per_gb == pytest.approx(
-        sum(each.values()) - answer.cost.usd_per_gb
-    )
-    assert answer.separate.fits_quotas
+    assert answer.separate_usd_per_gb == pytest.approx(sum(each.values()))
 
 
 def test_a_relay_that_is_no_destination_fans_out(harbour: Grid) -> None:
@@ -183,7 +178,7 @@ def test_a_byte_is_read_once_and_written_at_every_destination(small_grid: Any) -
     ],
 )
 def test_limits_and_policy_hold(
-    small_grid: Any, limits: Limits, policy: Policy, check: Callable[[MulticastPlan], bool]
+    small_grid: Any, limits: Limits, policy: Policy, check: Callable[[TransferPlan], bool]
 ) -> None:
     types = [
         InstanceType("aws", "aws-plain", 4, 5.0, 10.0, 64, 3.6, 8),
@@ -298,15 +293,10 @@ def test_an_excluded_end_is_refused(ocean: Grid) -> None:
 
 def test_the_plan_survives_a_round_trip_as_json(harbour: Grid) -> None:
     answer = multicast_plan(harbour, S, [A, B], MinimizeCost(2.0), volume_gb=10.0)
-    assert MulticastPlan.from_dict(answer.to_dict()) == answer
+    assert TransferPlan.from_dict(answer.to_dict()) == answer
     assert answer.to_dict()["schema_version"] == 1
     with pytest.raises(ConfigurationInvalid, match="this release reads 1"):
-        MulticastPlan.from_dict({**answer.to_dict(), "schema_version": 9})
-
-
-def test_the_plan_says_that_nothing_runs_it(harbour: Grid) -> None:
-    answer = multicast_plan(harbour, S, [A, B], MinimizeCost(2.0))
-    assert "one transfer per destination" in answer.notes[0]
+        TransferPlan.from_dict({**answer.to_dict(), "schema_version": 9})
 
 
 # ---------------------------------------------------------------- all regions
@@ -319,8 +309,8 @@ def test_on_the_shipped_grid_sharing_saves_what_it_says(shipped: Grid) -> None:
     assert multicast_violations(answer, shipped) == []
     assert answer.solver.bound <= answer.cost.usd_per_gb
     assert answer.solver.gap < 0.01
-    assert answer.separate.saving_usd_per_gb is not None
-    assert answer.separate.saving_usd_per_gb > 0.05
+    assert answer.separate_usd_per_gb is not None
+    assert answer.separate_usd_per_gb - answer.cost.usd_per_gb > 0.05
     total = 0.0
     types = {cloud: shipped.instance_type(cloud).name for cloud in ("aws", "gcp", "azure")}
     for tag in destinations:
@@ -333,4 +323,4 @@ def test_on_the_shipped_grid_sharing_saves_what_it_says(shipped: Grid) -> None:
             limits=Limits(instance_types=types),
         )
         total += alone.cost.usd_per_gb
-    assert answer.separate.total_usd_per_gb == pytest.approx(total, rel=1e-3)
+    assert answer.separate_usd_per_gb == pytest.approx(total, rel=1e-3)

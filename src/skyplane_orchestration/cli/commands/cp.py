@@ -12,12 +12,14 @@ from skyplane_gateway.common.quantities import size_text
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, BadInput, as_bad_input
 from skyplane_orchestration.cli.job_from_options import job_from, require_writable
+from skyplane_orchestration.cli.locations import further_locations
 from skyplane_orchestration.cli.option_parser import Parser, Subparsers, add_fields, add_flags
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    DestinationsFailed,
     ForeignHost,
     NotAuthorised,
     SkyplaneError,
@@ -26,6 +28,7 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.transfer.progress_log import heading
 
 if TYPE_CHECKING:
@@ -65,6 +68,13 @@ def add(commands: Subparsers) -> None:
 def _add(commands: Subparsers, name: str, what: str) -> Parser:
     parser: Parser = commands.add_parser(name, help=what)
     arguments.add_ends(parser, arguments.ANY_PLACE)
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="DST",
+        help="a further destination in another region; what destinations share is sent once",
+    )
     add_flags(parser, dry_run="print what would be copied; write nothing")
     arguments.add_selection(parser)
     parser.add_argument(
@@ -89,6 +99,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
             )
         client = open_client(options, run=options.run or "")
         job = _job(options, client)
+        further = further_locations(options, options.also)
+        if further and options.dry_run:
+            raise ConfigurationInvalid("--dry-run shows one destination; omit --also")
+    if further:
+        return _copy_to_all(client, job, further, options, console)
+    with as_bad_input():
         job_run = client.job_run(job)
         if options.dry_run:
             return _dry_run(job, job_run, console)
@@ -110,6 +126,32 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
+    return SUCCESS
+
+
+def _copy_to_all(
+    client: Client,
+    job: TransferJob,
+    further: list[Location],
+    options: argparse.Namespace,
+    console: Console,
+) -> int:
+    from skyplane_orchestration.cli.result_lines import print_results
+
+    progress = TransferProgress(job, console)
+    try:
+        found = client.run_to_all(
+            job, further, manifest=options.manifest, on_fleet=progress.on_fleet
+        )
+    except DestinationsFailed as error:
+        print_results(console, error.results, error)
+        return FAILED
+    except ConfigurationInvalid as error:
+        raise BadInput(error) from error
+    finally:
+        progress.stop()
+        _tear_down_leftovers(client, options)
+    print_results(console, found)
     return SUCCESS
 
 

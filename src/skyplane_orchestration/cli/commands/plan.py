@@ -15,13 +15,15 @@ from skyplane_orchestration.cli.locations import (
     are_locations,
     as_prefix_or_object,
     between_regions,
+    further_locations,
     planning_job,
 )
 from skyplane_orchestration.cli.option_parser import Subparsers
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import MinimizeCost
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.model.multicast_plan import MulticastPlan
     from skyplane_orchestration.model.plan import TransferPlan
 
 
@@ -48,16 +50,13 @@ def add(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    from skyplane_orchestration.cli import multicast_plan
-
-    plan: TransferPlan | MulticastPlan
     why: tuple[str, ...] = ()
     with as_bad_input():
         if options.plot is not None:
             require_writable(options.plot)
         client = open_client(options)
         if options.further:
-            plan = multicast_plan.make_plan(options, client)
+            plan = _plan_to_all(options, client)
         else:
             plan = _plan(options, client)
             why = _explanation(options, client, plan) if options.explain else ()
@@ -71,15 +70,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.write_json({**plan.to_dict(), **extra})
         return SUCCESS
     from skyplane_orchestration.cli.render import plan_parts, sentence_parts
-    from skyplane_orchestration.model.plan import TransferPlan
 
-    if isinstance(plan, TransferPlan):
-        ends = options.src, options.dst
-        files = [None if ":" in one and not one.startswith("file:") else one for one in ends]
-        parts = plan_parts(plan, *files)
-    else:
-        parts = tuple(multicast_plan.plan_parts(plan))
-    console.print(*parts, *sentence_parts(why))
+    ends = options.src, options.dst
+    files = [None if ":" in one and not one.startswith("file:") else one for one in ends]
+    if plan.trees:
+        files = []
+    console.print(*plan_parts(plan, *files), *sentence_parts(why))
     return SUCCESS
 
 
@@ -110,3 +106,24 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     grid, request = between_regions(options, client)
     objective = planner_options.objective_from(options) or client.default_objective
     return planner.plan(grid, options.src, options.dst, objective, **request)
+
+
+def _plan_to_all(options: argparse.Namespace, client: Client) -> TransferPlan:
+    """The plan to `options.dst` and all of `options.further`. Raises SkyplaneError."""
+    if options.explain:
+        raise ConfigurationInvalid("--explain explains plans for one destination")
+    kinds = {
+        are_locations(argparse.Namespace(src=options.src, dst=tag), client.grid.tags)
+        for tag in (options.dst, *options.further)
+    }
+    if kinds == {False}:
+        from skyplane_orchestration import planner
+
+        grid, request = between_regions(options, client, *options.further)
+        objective = planner_options.objective_from(options) or MinimizeCost()
+        ends = (options.dst, *options.further)
+        return planner.multicast_plan(grid, options.src, ends, objective, **request)
+    further = further_locations(options, options.further)
+    return as_prefix_or_object(
+        planning_job(options, client), lambda job: client.plan_to_all(job, further)
+    )

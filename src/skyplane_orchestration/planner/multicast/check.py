@@ -12,7 +12,7 @@ import networkx as nx
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import NO_LIMITS, Limits
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.check import (
     beyond_region_limits,
     beyond_store_limits,
@@ -22,19 +22,19 @@ from skyplane_orchestration.planner.check import (
 )
 
 
-def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
+def multicast_violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
     """Every constraint that the plan breaks, in words; `limits` as the plan was made with."""
     return [
         *_trees(plan),
         *wrong_sums(plan, "tree", [(one.edges, one.flow_gbps) for one in plan.trees]),
         *edges_beyond_capacity(plan, grid, limits),
-        *beyond_region_limits(plan, (plan.src, *plan.destinations), grid, limits),
+        *beyond_region_limits(plan, plan.ends, grid, limits),
         *beyond_store_limits(plan, plan.destinations, grid, limits),
         *wrong_price(plan, grid),
     ]
 
 
-def _trees(plan: MulticastPlan) -> Iterator[str]:
+def _trees(plan: TransferPlan) -> Iterator[str]:
     """Each tree is an arborescence from the source that reaches every destination."""
     for number, tree in enumerate(plan.trees, 1):
         graph = nx.DiGraph(tree.edges)

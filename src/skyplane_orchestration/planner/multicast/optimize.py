@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,8 +34,12 @@ from skyplane_orchestration.model.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree, SeparateTransfers
-from skyplane_orchestration.model.plan import SolverReport
+from skyplane_orchestration.model.plan import (
+    PlanPath,
+    PlanTree,
+    SolverReport,
+    TransferPlan,
+)
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.build_plan import (
     LEAST_GBPS,
@@ -68,12 +71,6 @@ logger = logging.getLogger(__name__)
 #: The search looks at every subset of the destinations, so their number is limited.
 MOST_DESTINATIONS = 8
 
-#: A note of every multicast plan.
-NOT_EXECUTED = (
-    "for looking and comparing: gateways of this release bring data to one destination, so"
-    " running it takes one transfer per destination, at the price of separate plans"
-)
-
 
 @ignores_proof_s
 def multicast_plan(
@@ -86,7 +83,7 @@ def multicast_plan(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-) -> MulticastPlan:
+) -> TransferPlan:
     """The best plan found that brings every byte from `src` to all of `destinations`.
 
     Relays copy bytes, so egress is paid once per edge that several destinations share. A GB is one
@@ -129,12 +126,17 @@ def multicast_plan(
     report = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
     overlay = candidate.overlay
     binding = _binding(search, objective, overlay)
-    found = MulticastPlan(
+    trees = tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items())
+    found = TransferPlan(
         **overlay_fields(request, overlay, objective_to_dict(objective), binding, report),
+        dst=request.dst,
+        paths=_paths_of(trees, request.destinations),
         destinations=request.destinations,
-        trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
-        separate=_separate_transfers(search, candidate, policy),
-        notes=(NOT_EXECUTED, *notes_on(request, overlay)),
+        trees=trees,
+        separate_usd_per_gb=_separate_usd_per_gb(search, candidate, policy),
+        notes=notes_on(request, overlay),
+        objects=request.objects,
+        contents=request.grid.contents,
     )
     broken = multicast_violations(found, grid, limits)
     if broken:
@@ -142,6 +144,16 @@ def multicast_plan(
     found = replace(found, solver=replace(report, solve_s=time.perf_counter() - started))
     _log(found)
     return found
+
+
+def _paths_of(trees: Sequence[PlanTree], destinations: Sequence[str]) -> tuple[PlanPath, ...]:
+    """The paths to each destination, and what each carries."""
+    flows: dict[tuple[str, ...], float] = {}
+    for tag in destinations:
+        for tree in trees:
+            path = tree.path_to(tag)
+            flows[path] = flows.get(path, 0.0) + tree.flow_gbps
+    return tuple(PlanPath(regions, flow) for regions, flow in flows.items())
 
 
 def _best(
@@ -169,7 +181,7 @@ def _best(
     raise refusals[0]
 
 
-def _log(found: MulticastPlan) -> None:
+def _log(found: TransferPlan) -> None:
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d trees, gap %.2g, %.3f s",
         found.src,
@@ -204,39 +216,23 @@ def _binding(search: MulticastSearch, objective: Objective, found: Overlay) -> t
     return names
 
 
-def _separate_transfers(
-    search: MulticastSearch, found: Candidate, policy: Policy
-) -> SeparateTransfers:
-    """The cost of one plan per destination at the same rate, with the same instance types."""
-    request, problem = search.request, search.problem
+def _separate_usd_per_gb(search: MulticastSearch, found: Candidate, policy: Policy) -> float | None:
+    """The sum of one plan per destination at the same rate, with the same instance types.
+
+    Each may use the full quotas, so the sum may be below the price of the shared plan.
+    """
+    request = search.request
     floor = MinimizeCost(rounded_down(found.gbps), exactly=True)
-    types = {kind.cloud: kind.name for kind in problem.types}
+    types = {kind.cloud: kind.name for kind in search.problem.types}
     limits = replace(request.limits, instance_types=types)
-    prices: dict[str, float | None] = {}
-    needed: Counter[str] = Counter()
-    for tag in request.destinations:
-        try:
-            one = plan(
-                request.grid,
-                request.src,
-                tag,
-                floor,
-                limits=limits,
-                policy=replace(policy, max_job_usd=None),
-            )
-        except PlanInfeasible:
-            prices[tag] = None
-        else:
-            prices[tag] = one.cost.usd_per_gb
-            needed.update({region: group.count for region, group in one.instances.items()})
-    known = [price for price in prices.values() if price is not None]
-    if len(known) < len(prices):
-        return SeparateTransfers(prices, None, None, fits_quotas=False)
-    quota = dict(zip(problem.tags, problem.quota, strict=True))
-    fits = all(count <= quota.get(region, 0) for region, count in needed.items())
-    total = sum(known)
-    saving = total - found.usd_per_gb
-    return SeparateTransfers(prices, total, saving, fits_quotas=fits)
+    alone = replace(policy, max_job_usd=None)
+    try:
+        return sum(
+            plan(request.grid, request.src, tag, floor, limits=limits, policy=alone).cost.usd_per_gb
+            for tag in request.destinations
+        )
+    except PlanInfeasible:
+        return None
 
 
 def build_multicast_problem(

@@ -18,7 +18,6 @@ import numpy as np
 from skyplane_orchestration.formatting import counted, rate
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats
-from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.planner.plots import HEADER, HEIGHT, WIDTH
 
@@ -53,14 +52,13 @@ HEAD: Final = (
 #: The look of a text that stays legible on top of an edge.
 ON_EDGE: Final = ' stroke="#fff" stroke-width="3" paint-order="stroke"'
 
-AnyPlan = TransferPlan | MulticastPlan
 #: Centre and size.
 Box = tuple[Floats, tuple[float, float]]
 #: (2,) the control point of a quadratic curve, and (N, 2) its points at SHARES of its length.
 Curve = tuple[Floats, Floats]
 
 
-def plan_svg(plan: AnyPlan, grid: Grid | None = None) -> str:
+def plan_svg(plan: TransferPlan, grid: Grid | None = None) -> str:
     """One SVG element that shows the plan; the same plan gives the same text.
 
     Without a grid, or if a region has no known position (a custom grid, this machine), the regions
@@ -73,7 +71,7 @@ def plan_svg(plan: AnyPlan, grid: Grid | None = None) -> str:
         counted(len(plan.relays), "relay"),
         f"grid {plan.grid.name}, {plan.grid.throughput} rates",
     )
-    title = escape(f"{plan.src} to {', '.join(_sinks(plan))}")
+    title = escape(f"{plan.src} to {', '.join(plan.ends[1:])}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH / 0.75:.0f}"'
         f' height="{HEIGHT / 0.75:.0f}" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}"'
@@ -85,10 +83,10 @@ def plan_svg(plan: AnyPlan, grid: Grid | None = None) -> str:
     )
 
 
-def _parts(plan: AnyPlan, grid: Grid | None) -> list[str]:
+def _parts(plan: TransferPlan, grid: Grid | None) -> list[str]:
     """What is drawn below the two title lines, the lowest first."""
     ends = (end for edge in plan.edges for end in (edge.src, edge.dst))
-    tags = list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances, *ends]))
+    tags = list(dict.fromkeys([plan.src, *plan.ends[1:], *plan.instances, *ends]))
     labels = [_label(plan, tag) for tag in tags]
     widths = [CHARACTER * max(map(len, label)) for label in labels]
     positions, coast = _positions(plan, tags, grid)
@@ -122,13 +120,9 @@ def _parts(plan: AnyPlan, grid: Grid | None) -> list[str]:
     return [*lines, *arrows, *texts]
 
 
-def _sinks(plan: AnyPlan) -> tuple[str, ...]:
-    return plan.destinations if isinstance(plan, MulticastPlan) else (plan.dst,)
-
-
-def _label(plan: AnyPlan, tag: str) -> list[str]:
+def _label(plan: TransferPlan, tag: str) -> list[str]:
     """`aws:eu-west-3 (sink)`, and below it the instances."""
-    end = " (source)" if tag == plan.src else " (sink)" if tag in _sinks(plan) else ""
+    end = " (source)" if tag == plan.src else " (sink)" if tag in plan.ends[1:] else ""
     group = plan.instances.get(tag)
     return [f"{tag}{end}", *([f"{group.count} x {group.type}"] if group else [])]
 
@@ -136,7 +130,7 @@ def _label(plan: AnyPlan, tag: str) -> list[str]:
 # ---------------------------------------------------------------- where things are
 
 
-def _positions(plan: AnyPlan, tags: Sequence[str], grid: Grid | None) -> tuple[Floats, Floats]:
+def _positions(plan: TransferPlan, tags: Sequence[str], grid: Grid | None) -> tuple[Floats, Floats]:
     """(V, 2) longitude and latitude, and (N, 2) those of the coast, with nan before each line.
 
     If a position is unknown: columns and rows, and no coast.
@@ -162,14 +156,14 @@ def _positions(plan: AnyPlan, tags: Sequence[str], grid: Grid | None) -> tuple[F
     return degrees, coast
 
 
-def _columns(plan: AnyPlan, tags: Sequence[str]) -> dict[str, int]:
+def _columns(plan: TransferPlan, tags: Sequence[str]) -> dict[str, int]:
     """Region tag -> edges from the source; the sinks have the last column."""
     columns = {tag: 0 if tag == plan.src else len(tags) for tag in tags}
     for edge in plan.edges * len(tags):
         columns[edge.dst] = min(columns[edge.dst], columns[edge.src] + 1)
-    ends = {plan.src, *_sinks(plan)}
+    ends = {plan.src, *plan.ends[1:]}
     last = 1 + max((column for tag, column in columns.items() if tag not in ends), default=0)
-    return columns | {tag: last for tag in _sinks(plan) if tag != plan.src}
+    return columns | {tag: last for tag in plan.ends[1:] if tag != plan.src}
 
 
 def _coastline() -> Floats:
@@ -277,8 +271,8 @@ def _coast_path(coast: Floats) -> str:
     )
 
 
-def _region(plan: AnyPlan, tag: str, label: Sequence[str], place: Floats) -> str:
-    colour = SOURCE if tag == plan.src else SINK if tag in _sinks(plan) else RELAY
+def _region(plan: TransferPlan, tag: str, label: Sequence[str], place: Floats) -> str:
+    colour = SOURCE if tag == plan.src else SINK if tag in plan.ends[1:] else RELAY
     count = str(plan.instances[tag].count if tag in plan.instances else 0)
     below = place - (0, RADIUS + 11)
     texts = [_text(below - (0, LINE_HEIGHT * row), line) for row, line in enumerate(label)]
@@ -289,8 +283,10 @@ def _region(plan: AnyPlan, tag: str, label: Sequence[str], place: Floats) -> str
     )
 
 
-def _arrow(plan: AnyPlan, edge: PlanEdge, places: Mapping[str, Floats], control: Floats) -> str:
-    is_direct = edge.src == plan.src and edge.dst in _sinks(plan)
+def _arrow(
+    plan: TransferPlan, edge: PlanEdge, places: Mapping[str, Floats], control: Floats
+) -> str:
+    is_direct = edge.src == plan.src and edge.dst in plan.ends[1:]
     colour = DIRECT_EDGE if is_direct else RELAY_EDGE
     most_gbps = max(one.flow_gbps for one in plan.edges) or 1.0
     width = max(NARROWEST, WIDEST * edge.flow_gbps / most_gbps)

@@ -389,7 +389,7 @@ class BringUp:
         if instance.internal_address:
             details[INTERNAL_HOST] = instance.internal_address
         identity = self.context.clouds.of(region).store_identity(region)
-        if identity and region in (self.spec.plan.src, self.spec.plan.dst):
+        if identity and region in self.spec.plan.ends:
             details[STORE_IDENTITY] = identity
         return GatewayHandle(
             node=node,

@@ -170,7 +170,7 @@ class FleetInstances:
                 launch_id=launch_id,
                 start_within_s=self._spec.times.start_within_s,
             ),
-            is_end=region in (self._spec.plan.src, self._spec.plan.dst),
+            is_end=region in self._spec.plan.ends,
             network_tier=group.network_tier,
         )
         # Noted before the launch, so that an interruption in between is undone too.

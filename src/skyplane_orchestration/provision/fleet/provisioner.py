@@ -77,7 +77,7 @@ class InstanceProvisioner(Provisioner):
         self._admission.forget(spec.key)
         with closing(open_sessions(authority, self._context.connect)) as sessions:
             if not spec.must_exist and not spec.plan.replaces:
-                ends = dict.fromkeys((spec.plan.src, spec.plan.dst))
+                ends = dict.fromkeys(spec.plan.ends)
                 found = self._context.clouds.describe(spec.key, tuple(ends))
                 self._admission.admit_to(found)
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))

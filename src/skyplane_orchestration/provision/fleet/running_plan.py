@@ -26,7 +26,7 @@ def keep_plan(
         return
     document = plan.to_dict()
     for handle in handles:
-        if handle.region not in (plan.src, plan.dst):
+        if handle.region not in plan.ends:
             continue
         try:
             sessions.get(handle.node, handle.control).put_plan(document)

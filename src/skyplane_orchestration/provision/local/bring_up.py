@@ -186,7 +186,7 @@ class BringUp:
         _write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(node)
-        is_end = region in (plan.src, plan.dst)
+        is_end = region in plan.ends
         program = options.command or (options.python, "-m", "skyplane_gateway")
         # With `--detach` the process only forks and exits, so nothing has to wait for it.
         own = ("--config", str(files.config_path), "--fleet", self.spec.key, "--detach")
