@@ -27,7 +27,7 @@ def is_encrypted(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skyplane_gateway.source.join.JOIN_WAIT_S", 0.3)
+    monkeypatch.setattr("skyplane_gateway.source.join.JOIN_WAIT_S", 1.0)
 
 
 class Slow:
@@ -115,7 +115,8 @@ async def test_a_slow_destination_falls_behind_and_is_served_alone(
         slow.opened.set()
         assert (await fleet.ended(fan.keys["d"]))["state"] == "succeeded"
         assert all(content(place) == OBJECTS for place in fan.destinations.values())
-        assert 0 < fan.route_bytes() < DATA_BYTES
+        # Three transfers that share nothing send it three times.
+        assert 0 < fan.route_bytes() < 1.5 * DATA_BYTES
 
 
 async def test_a_branch_that_breaks_is_built_again_while_the_others_go_on(fleet_of: Any) -> None:
