@@ -51,7 +51,6 @@ from skyplane_orchestration.transfer.gateway_credentials import SentCredentials
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
 from skyplane_orchestration.transfer.learning import with_learned_rates
 from skyplane_orchestration.transfer.run_options import OnStatus, RunArguments, RunOptions
-from skyplane_orchestration.transfer.transfer_monitor import Monitor
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
     from skyplane_orchestration.storage.place_digest import SourceVersion
+    from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 __all__ = ["Client", "FleetTimes"]
 
@@ -492,6 +492,8 @@ class Client:
         """Polls a submitted transfer, in any process that has the fleet secret."""
         request = TransferRequest(watched.submitted.transfer_key, watched.job, self._context.sent)
         context = self._context.stopping_by(watched.deadline_unix_s)
+        from skyplane_orchestration.transfer.transfer_monitor import Monitor
+
         return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 
     def finish(self, watched: WatchedTransfer, **arguments: Unpack[RunArguments]) -> TransferResult:

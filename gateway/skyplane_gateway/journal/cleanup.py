@@ -81,7 +81,7 @@ def clear_journals(journals: JournalFolder, epoch: int) -> None:
     """
     if journals.delete_concluded(epoch):
         return
-    result = _remove(journals, journals.rows_through(epoch))
+    result = _remove(journals, journals.require_newest(epoch))
     if result.still_open:
         raise StoreError(result.reason)
     if result.unreadable:

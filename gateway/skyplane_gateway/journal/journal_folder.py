@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -213,15 +213,13 @@ class JournalFolder:
             return None
         return JournalUploads(key, there.journal.uploads, there.journal.lost)
 
-    def require_newest(self, epoch: int) -> None:
-        """Raises StaleEpoch once a newer epoch has a journal: it owns the open uploads."""
-        self._listed = self._epochs()
-        _refuse_older(epoch, self._listed)
-
-    def rows_through(self, epoch: int) -> list[ObjectInfo]:
-        """As `rows`. Raises StaleEpoch once a newer epoch has a journal."""
+    def require_newest(self, epoch: int) -> list[ObjectInfo]:
+        """As `rows`. Raises StaleEpoch once a newer epoch has a journal: it owns the uploads."""
         rows = self.rows()
-        _refuse_older(epoch, [epoch_of(row.key) or 0 for row in rows])
+        self._listed = [epoch_of(row.key) or 0 for row in rows]
+        newest = max(self._listed, default=epoch)
+        if newest > epoch:
+            raise StaleEpoch(f"epoch {epoch} is over: epoch {newest} has a journal")
         return rows
 
     def delete_concluded(self, epoch: int) -> bool:
@@ -283,12 +281,6 @@ class JournalFolder:
             except (PreconditionFailed, NotFound):
                 continue  # Its lead wrote once more, or ended.
         raise _changes_too_often(key)
-
-
-def _refuse_older(epoch: int, epochs: Sequence[int]) -> None:
-    newest = max(epochs, default=epoch)
-    if newest > epoch:
-        raise StaleEpoch(f"epoch {epoch} is over: epoch {newest} has a journal")
 
 
 def named_uploads(folders: Iterable[JournalFolder]) -> NamedUploads:

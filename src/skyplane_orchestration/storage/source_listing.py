@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -77,9 +76,8 @@ class SourceListing:
 
     def read_page(self, job: TransferJob, store: ObjectStore) -> None:
         """Read the first page of what a job selects, for the next step. Raises StoreError."""
-        rule = rule_of(job)
-        lister = partial(self._listed, _Listed.of(job), store, iter, rule.wants)
-        deque(islice(list_candidates(rule, lister), PAGE_ROWS), maxlen=0)
+        lister = self.lister(job, store, is_first=True)
+        deque(islice(list_candidates(rule_of(job), lister), PAGE_ROWS), maxlen=0)
 
     def lister(
         self,
@@ -87,6 +85,8 @@ class SourceListing:
         store: ObjectStore,
         through: Callable[[Iterator[ObjectInfo]], Iterator[ObjectInfo]] = iter,
         wants: Wants | None = None,
+        *,
+        is_first: bool = False,
     ) -> Lister:
         """Lists the source of a job, and keeps the rows that the caller takes.
 
@@ -94,12 +94,28 @@ class SourceListing:
             store: that of the source.
             through: applied to the rows before the caller gets them; it may read ahead.
             wants: that of the job's rule, or one that also counts what it leaves out.
+            is_first: it waits for no `begun`.
         """
         what, asked = _Listed.of(job), wants or rule_of(job).wants
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
-            self._await_page()
-            yield from self._listed(what, store, through, asked, prefix)
+            if not is_first:
+                self._await_page()
+            kept = self._kept = self._continued(what, prefix)
+            count = 0
+
+            def noted(key: str) -> bool:
+                is_wanted = asked(key)
+                if not is_wanted:
+                    kept.skipped.add(key)
+                return is_wanted
+
+            for row in through(list_from(store, prefix, kept.listed, noted)):
+                if count == len(kept.rows) and count < MOST_ROWS:
+                    kept.rows.append(row)
+                count += 1
+                yield row
+            kept.is_complete = count == len(kept.rows)
 
         return listed
 
@@ -108,30 +124,6 @@ class SourceListing:
         if self.begun is not None:
             self.begun.exception()
             self.begun = None
-
-    def _listed(
-        self,
-        what: _Listed,
-        store: ObjectStore,
-        through: Callable[[Iterator[ObjectInfo]], Iterator[ObjectInfo]],
-        asked: Wants,
-        prefix: str,
-    ) -> Iterator[ObjectInfo]:
-        kept = self._kept = self._continued(what, prefix)
-        count = 0
-
-        def noted(key: str) -> bool:
-            is_wanted = asked(key)
-            if not is_wanted:
-                kept.skipped.add(key)
-            return is_wanted
-
-        for row in through(list_from(store, prefix, kept.listed, noted)):
-            if count == len(kept.rows) and count < MOST_ROWS:
-                kept.rows.append(row)
-            count += 1
-            yield row
-        kept.is_complete = count == len(kept.rows)
 
     def _continued(self, what: _Listed, prefix: str) -> _Kept:
         """What to add rows to; an earlier iteration that is not closed adds none any more."""

@@ -40,11 +40,11 @@ from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run_options import RunArguments, RunOptions
-from skyplane_orchestration.transfer.transfer_run import TransferRun
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from skyplane_orchestration.transfer.deletes import DeletePlan
+    from skyplane_orchestration.transfer.transfer_run import TransferRun
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,7 @@ class JobRun:
     def _load(self) -> None:
         """Load what the next steps need, while the answers of the stores are on their way."""
         from skyplane_orchestration import planner  # noqa: F401
+        from skyplane_orchestration.transfer import transfer_run  # noqa: F401
 
         self._context.grid()
         self._context.fleets.load(self._job.volume_gb)
@@ -258,6 +259,9 @@ class JobRun:
         Args:
             group: see `TransferRequest`.
         """
+        # Imported here: a job with nothing to copy needs none of it.
+        from skyplane_orchestration.transfer.transfer_run import TransferRun
+
         context = self._context
         if fleet.plan.trees:
             region = self._located().destination.region
