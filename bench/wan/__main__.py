@@ -79,6 +79,8 @@ def run(name: str, scenario: Scenario, rounds: int, given: TransferPlan | None =
                     now.append(copy())
                     if scenario.beside_iperf3:
                         rates.append(peer.iperf3_gbps(area, plan))
+                    share = share_of(now[-1], scenario)
+                    print(f"wan-{name}: {src} to {dst}: {share:.3f}", file=sys.stderr, flush=True)
             trials.append(now)
             beside.append(rates)
             if scenario.against_direct:

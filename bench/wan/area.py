@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 #: Of what the switch carries alone, a plan may use so much: the gateways need the rest.
-MOST_OF_SWITCH: Final = 0.5
+MOST_OF_SWITCH: Final = 0.6
 BUCKET: Final = "bucket"
+#: The switch's speed is the best of so many tests: other work on the machine slows some.
+_SPEED_TESTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Area:
 
     def set_lines(self, plan: TransferPlan) -> None:
         """All lines as the grid and the scenario say, for the instances of a plan."""
+        capacities = {(edge.src, edge.dst): edge.capacity_gbps for edge in plan.edges}
         for src in self.grid.tags:
             here = plan.instances.get(src)
             kind = self.grid.instance_type(src.partition(":")[0], here.type if here else None)
@@ -85,12 +88,12 @@ class Area:
             self.network.set_node(src, kind.egress_gbps * count, kind.ingress_gbps * count)
             for dst in self.grid.tags:
                 if src != dst:
-                    there = plan.instances.get(dst)
-                    self._set_line(src, dst, min(count, there.count if there else 1))
+                    self._set_line(src, dst, capacities.get((src, dst), 0.0))
 
-    def _set_line(self, src: str, dst: str, instances: int) -> None:
+    def _set_line(self, src: str, dst: str, capacity_gbps: float) -> None:
+        """More than 64 connections carry more than the grid's rate: the capacity of an edge."""
         row, column = self.grid.index_of(src), self.grid.index_of(dst)
-        gbps = float(self.grid.throughput_gbps[row, column]) * instances
+        gbps = max(float(self.grid.throughput_gbps[row, column]), capacity_gbps)
         loss = 0.0
         for line in self.scenario.lines:
             if (line.src, line.dst) == (src, dst):
@@ -133,7 +136,7 @@ def opened(scenario: Scenario, folder: Path) -> Iterator[Area]:
     with ExitStack() as open_:
         nodes = [*tags, *(_store_node(end) for end in ends if scenario.store_rtt_ms)]
         made = open_.enter_context(network.opened(nodes, mtu=scenario.mtu))
-        carries_gbps = made.carries_alone_gbps()
+        carries_gbps = max(made.carries_alone_gbps() for _ in range(_SPEED_TESTS))
         stores = {end: _store(scenario, made, end, folder, open_) for end in ends}
         yield Area(scenario, folder, folder / "grid", grid, made, stores, carries_gbps)
 
