@@ -1,24 +1,36 @@
-"""Planning time, gap and saving of plans for several destinations.
+"""Copies to several destinations: bytes on the shared edge and time; and how plans are made.
 
-    python -m bench.multicast [--json] [--smoke]
+    python -m bench.multicast [--json] [--smoke] [--copies]
 
-Seeded problems over every region of the shipped grid. The time includes the separate plans of the
-comparison.
+`multicast-3` copies to three destinations behind one relay, over lines of one rate between gateways
+that are processes of this machine. A proxy counts the bytes on the shared edge. In each round the
+same three copies run one by one as well.
+The other cases plan seeded problems over every region of the shipped grid. Their time includes the
+separate plans of the comparison.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import statistics
+import tempfile
 import time
+import uuid
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
-from bench.report import Case, finish
+import pytest
+from tests.faults.shaped_lines import Lines, between_gateways
+
+from bench.report import Case, finish, spread_of
 from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import multicast_plan
 
@@ -26,6 +38,11 @@ SEED = 20261120
 PROBLEMS = 12
 #: A person waits for it.
 FLOOR_S, GOAL_S = 20.0, 5.0
+#: A line between two gateways of the copies, Gbit/s; and rounds and objects of the copies.
+LINE_GBPS = 0.2
+ROUNDS, OBJECTS = 5, 8
+#: The most that a shared copy may take, over the slowest copy alone.
+TIME_FLOOR = 1.2
 #: What three regions of another cloud save when they share the way there.
 FAN_OUT = ("gcp:us-east4", ("aws:ap-southeast-1", "aws:ap-northeast-1", "aws:ap-south-1"), 4.0)
 
@@ -118,15 +135,86 @@ def fan_out_case(grid: Grid) -> Case:
     )
 
 
+def copied(sinks: Sequence[str], root: Path, lines: Lines) -> tuple[float, int]:
+    """Seconds of the slowest transfer of one copy, and bytes on the edges out of the source."""
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.provision.local import LocalProvisioner
+
+    run = uuid.uuid4().hex
+    client = Client(identity=RunIdentity("bench", "multicast", run), provisioner=LocalProvisioner())
+    places = [Location(f"{root}/{run}/{number}/", tag) for number, tag in enumerate(sinks)]
+    job = TransferJob(
+        Location(f"{root}/source/", FAN_OUT[0]),
+        places[0],
+        objective=MinimizeCost(FAN_OUT[2]),
+        limits=Limits(chunk_mib=5),
+    )
+    before = Counter(lines.carried_bytes)
+    further = places[1:]
+    results = list(client.run_to_all(job, further).values()) if further else [client.run(job)]
+    for place in places:
+        shutil.rmtree(f"/{place.key}")
+    sent = lines.carried_bytes - before
+    out = sum(count for (tail, _), count in sent.items() if tail == FAN_OUT[0])
+    return max(result.seconds for result in results), out
+
+
+def copies_cases(rounds: int, data_bytes: int) -> list[Case]:
+    """`multicast-3`, beside the same copies one by one; medians over the rounds."""
+    grid, sinks = load_grid(), FAN_OUT[1]
+    rates = {(one, other): LINE_GBPS for one in grid.tags for other in grid.tags}
+    shares, times = [], []
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        root = Path(folder)
+        (root / "source").mkdir()
+        for number in range(OBJECTS):
+            body = random.Random(number).randbytes(data_bytes // OBJECTS)
+            (root / "source" / f"object-{number:02}").write_bytes(body)
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        with between_gateways(rates, patch) as lines:
+            for _ in range(rounds):
+                together_s, sent = copied(sinks, root, lines)
+                alone = [copied([sink], root, lines) for sink in sinks]
+                shares.append(sent / data_bytes)
+                times.append(together_s / max(seconds for seconds, _ in alone))
+                alone_share = sum(sent for _, sent in alone) / data_bytes
+    return [
+        Case(
+            "multicast-3: bytes on the shared edge",
+            statistics.median(shares),
+            "x bytes",
+            ratio=alone_share,
+            against="x bytes of three copies one by one",
+            floor=1.02,
+            goal=1.0,
+            spread=spread_of(shares),
+        ),
+        Case(
+            "multicast-3: seconds over the slowest copy alone",
+            statistics.median(times),
+            "x time",
+            floor=TIME_FLOOR,
+            goal=1.05,
+            spread=spread_of(times),
+        ),
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--smoke", action="store_true", help="few problems: does it run")
+    parser.add_argument("--copies", action="store_true", help="only multicast-3")
     options = parser.parse_args(arguments)
     grid = load_grid()
     count = 1 if options.smoke else PROBLEMS
     sizes = (2,) if options.smoke else (2, 3, 6)
+    copies = copies_cases(1, 16 << 20) if options.smoke else copies_cases(ROUNDS, 64 << 20)
+    if options.copies:
+        return finish("multicast", copies, runs=len(copies), as_json=options.json)
     cases = [
+        *copies,
         fan_out_case(grid),
         *(case for size in sizes for case in cases_of(grid, size, count)),
         *tight_cases(grid, count),

@@ -26,6 +26,7 @@ LESS_IS_BETTER = frozenset(
         "calls/s",
         "% error",
         "% of pairs",
+        "x bytes",
         "x cpu",
         "x optimum",
         "x price",

@@ -21,8 +21,21 @@ def test_the_smoke_mode_prints_the_promised_object(
     few = load_grid(tmp_path)
     monkeypatch.setattr(multicast, "load_grid", lambda: few)
     monkeypatch.setattr(multicast, "FLOOR_S", 1e6)
+    monkeypatch.setattr(multicast, "copies_cases", lambda *_: [])
     assert multicast.main(["--smoke", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["bench"] == "multicast"
     ratio = document["results"][0]["ratio"]
     assert 0 < ratio < 1
+
+
+@pytest.mark.e2e
+def test_copies_to_three_destinations_send_every_byte_once_out_of_the_source(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gateways as processes, and proxies that count; alone, they send it three times."""
+    monkeypatch.setattr(multicast, "TIME_FLOOR", 1e6)
+    assert multicast.main(["--smoke", "--copies", "--json"]) == 0
+    (shared, _) = json.loads(capsys.readouterr().out)["results"]
+    assert 1.0 <= shared["value"] <= 1.02
+    assert shared["ratio"] >= 3.0

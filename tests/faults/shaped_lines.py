@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,7 +29,11 @@ _BUFFER_BYTES: Final = 16 << 10
 
 
 class Lines:
-    """The proxies, on an event loop of their own thread."""
+    """The proxies, on an event loop of their own thread.
+
+    Attributes:
+        carried_bytes: by edge, in its direction.
+    """
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
@@ -39,6 +44,7 @@ class Lines:
         #: (from, to, its address) -> the port of the proxy.
         self._ports: dict[tuple[str, str, tuple[str, int]], int] = {}
         self._servers: list[asyncio.Server] = []
+        self.carried_bytes: Counter[tuple[str, str]] = Counter()
 
     def start(self) -> None:
         self._thread.start()
@@ -102,6 +108,8 @@ class Lines:
         writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         try:
             while piece := await reader.read(_PIECE_BYTES):
+                if edge is not None:
+                    self.carried_bytes[edge] += len(piece)
                 if edge is not None and edge in self._rates:
                     await self._take_turn(edge, len(piece))
                 writer.write(piece)
