@@ -191,6 +191,7 @@ def _transfer(rounds: Sequence[Trial]) -> dict[str, Any]:
         "planned_gbps": first.plan.throughput_gbps,
         "planned_after_probe_gbps": first.fleet_plan.throughput_gbps,
         "achieved_gbps": [trial.result.goodput_gbps for trial in rounds],
+        "steady_gbps": [trial.steady_gbps for trial in rounds],
         "after_event_gbps": [trial.after_gbps for trial in rounds],
         "seconds": [trial.result.seconds for trial in rounds],
         "late_share": [trial.late_share for trial in rounds],
@@ -218,12 +219,18 @@ def bars_of(one: Run) -> Iterator[Bars]:
             f"{plan.src} to {plan.dst}",
             plan.throughput_gbps,
             probed.throughput_gbps if rounds[0].probed_gbps else None,
+            _median([trial.steady_gbps for trial in rounds]),
             statistics.median(trial.result.goodput_gbps for trial in rounds),
         )
         if len(one.trials) == 1:
             for edge in _transfer(rounds)["edges"]:
-                rates = (edge["planned_gbps"], edge["probed_gbps"], edge["achieved_gbps"])
+                rates = (edge["planned_gbps"], edge["probed_gbps"], None, edge["achieved_gbps"])
                 yield Bars(f"{edge['src']} > {edge['dst']}", *rates)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _of_plan(file: Path, grid: str, scale: float) -> tuple[Scenario, TransferPlan]:

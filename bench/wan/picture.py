@@ -10,23 +10,37 @@ from typing import Final
 _WIDTH: Final = 760
 _LABEL: Final = 300
 _TOP: Final = 56
-_BAR: Final = 6
+_BAR: Final = 5
 _ROW: Final = 30
-_COLOURS: Final = {"planned": "#5b6b7b", "probed": "#c98a4b", "achieved": "#1b7f5c"}
+_COLOURS: Final = {
+    "planned": "#5b6b7b",
+    "probed": "#c98a4b",
+    "steady": "#8fbfae",
+    "achieved": "#1b7f5c",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Rates of one plan or one edge in Gbit/s; None where nothing was measured."""
+    """Rates of one plan or one edge in Gbit/s; None where nothing was measured.
+
+    `achieved` is that of the whole transfer, `steady` without its start and tail.
+    """
 
     label: str
     planned: float
     probed: float | None
+    steady: float | None
     achieved: float
 
     @property
     def rates(self) -> dict[str, float | None]:
-        return {"planned": self.planned, "probed": self.probed, "achieved": self.achieved}
+        return {
+            "planned": self.planned,
+            "probed": self.probed,
+            "steady": self.steady,
+            "achieved": self.achieved,
+        }
 
 
 def svg(title: str, rows: Sequence[Bars]) -> str:
@@ -40,7 +54,7 @@ def svg(title: str, rows: Sequence[Bars]) -> str:
         f'<text x="12" y="20" font-size="14" font-weight="bold">{escape(title)}</text>'
     ]
     for number, (name, colour) in enumerate(_COLOURS.items()):
-        x = _LABEL + 110 * number
+        x = _LABEL + 100 * number
         parts.append(
             f'<rect x="{x}" y="32" width="14" height="8" fill="{colour}"/>'
             f'<text x="{x + 20}" y="40">{name}</text>'

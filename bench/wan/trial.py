@@ -26,6 +26,9 @@ from skyplane_orchestration.units import bytes_to_gb, gb_to_bytes, gbit_to_gb, g
 
 _POLL_S: Final = 0.1
 _NUMBERS: Final = count()
+#: Start and tail are outside of this part of the bytes.
+_MIDDLE: Final = (0.2, 0.8)
+_LEAST_POLLS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Trial:
         plan: made on the grid; `fleet_plan` after a probe.
         probed_gbps: edge -> rate of its probe.
         carried_gbps: edge -> payload that the switch carried over the transfer's time.
+        steady_gbps: arriving payload, without start and tail.
         after_gbps: goodput after the last event; None without one. What was under way at the
             event counts as arrived before it.
         differing: objects that are not the same bytes at both ends.
@@ -49,6 +53,7 @@ class Trial:
     probed_gbps: dict[tuple[str, str], float]
     carried_gbps: dict[tuple[str, str], float]
     dropped: dict[tuple[str, str], int]
+    steady_gbps: float | None
     after_gbps: float | None
     differing: Sequence[str]
     late_share: float
@@ -72,15 +77,16 @@ class _Events:
     before: Counts = field(init=False)
     at_s: float | None = None
     left_bytes: float = 0.0
+    #: Time and bytes that have arrived, at each poll.
+    samples: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.before = self.area.network.counts()
 
     def look(self, _: TransferStatus) -> None:
-        if not self.events:
-            return
         arrived = self._arrived_bytes()
-        if arrived < self.events[0].at_share * self.size_bytes:
+        self.samples.append((time.monotonic(), arrived))
+        if not self.events or arrived < self.events[0].at_share * self.size_bytes:
             return
         event = self.events.pop(0)
         self.at_s, self.left_bytes = time.monotonic(), self.size_bytes - arrived
@@ -90,6 +96,16 @@ class _Events:
                     os.kill(int(gateway.details["pid"]), signal.SIGKILL)
         else:
             self.area.network.scale_pair(event.src, event.dst, event.rate_share)
+
+    @property
+    def steady_gbps(self) -> float | None:
+        """The rate of the middle part of the bytes; None where too few polls saw it."""
+        low, high = (share * self.size_bytes for share in _MIDDLE)
+        middle = [(at_s, size) for at_s, size in self.samples if low <= size <= high]
+        if len(middle) < _LEAST_POLLS:
+            return None
+        (began_s, first), (ended_s, last) = middle[0], middle[-1]
+        return gbps_of(last - first, ended_s - began_s)
 
     def _arrived_bytes(self) -> int:
         """Payload at the sink's region, from other regions."""
@@ -167,6 +183,7 @@ def running(area: Area, plan: TransferPlan) -> Iterator[Callable[[], Trial]]:
         target.remove(prefix)
         return replace(
             found,
+            steady_gbps=events.steady_gbps,
             after_gbps=after_s and gbps_of(events.left_bytes, after_s),
             differing=wrong,
         )
@@ -195,6 +212,7 @@ def _trial(
         {(one.src, one.dst): one.gbps for one in fleet.probes},
         {pair: gbps_of(size, result.seconds) for pair, size in carried.items()},
         {pair: many - before.dropped.get(pair, 0) for pair, many in after.dropped.items()},
+        None,
         None,
         (),
         (after.late - before.late) / max(packets, 1),

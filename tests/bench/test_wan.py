@@ -195,6 +195,6 @@ def test_a_scaled_grid_has_the_prices_and_a_share_of_the_rates(tmp_path: Path) -
 
 
 def test_a_picture_has_a_bar_for_every_rate_that_is_known() -> None:
-    text = svg("<title>", [Bars("one", 0.8, None, 0.7), Bars("other", 0.4, 0.41, 0.39)])
+    text = svg("<title>", [Bars("one", 0.8, None, 0.75, 0.7), Bars("other", 0.4, 0.41, 0.4, 0.39)])
     bars = ElementTree.fromstring(text).findall("{http://www.w3.org/2000/svg}rect")
-    assert len(bars) == 3 + 5  # The legend has three.
+    assert len(bars) == 4 + 7  # The legend has four.
