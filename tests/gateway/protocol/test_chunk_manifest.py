@@ -14,6 +14,7 @@ from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precond
 from skyplane_gateway.protocol.chunk_manifest import (
     OBJECTS_BASE_BYTES,
     ChunkManifest,
+    Member,
     ObjectEntry,
     PartEntry,
     decode_chunk_manifest,
@@ -169,3 +170,51 @@ def test_an_object_that_fits_no_manifest_is_named() -> None:
     assert object_entry_bytes(big(MAX_MANIFEST // 2)) < MAX_MANIFEST
     with pytest.raises(LocalProtocolError, match="manifest of 'k'"):
         object_entry_bytes(big(MAX_MANIFEST))
+
+
+MEMBERS = (
+    Member("ab" * 16, 2, 5, 1, part=PartEntry("a/b.c", "u1", 1, 0)),
+    Member("cd" * 16, 1, 7, 1, objects=(ObjectEntry("a", 9),)),
+)
+
+
+def test_members_have_their_own_numbers_and_content() -> None:
+    manifest = ChunkManifest(9, (), MEMBERS)
+    data = encode_chunk_manifest(manifest)
+    assert json.loads(data) == {
+        "length_bytes": 9,
+        "members": [
+            {
+                "transfer": "ab" * 16,
+                "epoch": 2,
+                "chunk": 5,
+                "attempt": 1,
+                "part": {"key": "a/b.c", "upload_id": "u1", "number": 1, "offset": 0},
+            },
+            {
+                "transfer": "cd" * 16,
+                "epoch": 1,
+                "chunk": 7,
+                "attempt": 1,
+                "objects": [{"key": "a", "length_bytes": 9}],
+            },
+        ],
+    }
+    assert decode_chunk_manifest(data) == manifest
+    assert manifest.of_member(b"\xcd" * 16) == MEMBERS[1]
+    assert manifest.of_member(bytes(16)) is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        (ChunkManifest(9, (ObjectEntry("a", 9),), MEMBERS), "beside its members"),
+        (ChunkManifest(9, (), MEMBERS[:1] * 2), "a member twice"),
+        (ChunkManifest(8, (), MEMBERS), "objects of 9 bytes"),
+    ],
+)
+def test_members_that_contradict_their_chunk_are_a_local_error(
+    manifest: ChunkManifest, problem: str
+) -> None:
+    with pytest.raises(LocalProtocolError, match=problem):
+        encode_chunk_manifest(manifest)
