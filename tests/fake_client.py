@@ -190,6 +190,19 @@ class FakeClient:
         self._note("run", (job, manifest))
         return self._result(job)
 
+    def run_to_all(
+        self,
+        job: TransferJob,
+        further: Sequence[Location],
+        *,
+        on_fleet: Any = lambda _: None,
+        **_: Any,
+    ) -> dict[str, TransferResult]:
+        on_fleet(self._fleet())
+        self._note("run_to_all", (job, list(further)))
+        jobs = [job, *(replace(job, destination=one) for one in further)]
+        return {one.destination.url: self._result(one) for one in jobs}
+
     def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
         self._note("submit", fleet)
         return SubmittedTransfer(samples.KEY, 1, NODE, self.joined)

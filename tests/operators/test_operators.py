@@ -22,6 +22,7 @@ from tests.transfer import samples
 from skyplane_orchestration import operators
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    DestinationsFailed,
     PlanInfeasible,
     SkyplaneError,
     Stopped,
@@ -477,3 +478,44 @@ def test_the_first_line_of_a_log_names_both_ends(
     before, found, _ = said.partition("copying s3://src/ to s3://dst/")
     assert found
     assert "Gbit/s" not in before
+
+
+PLACES = ["s3://one/", "s3://two/"]
+
+
+def replicate(**more: Any) -> SkyplaneTransferOperator:
+    ends = {"source_url": "s3://src/", "destinations": PLACES}
+    return SkyplaneTransferOperator(task_id="replicate", **{**ends, **more})
+
+
+def test_several_destinations_return_a_result_for_each(hook: Any, context: Any) -> None:
+    outlets = [Asset(url) for url in PLACES]
+    found = replicate(outlets=outlets).execute(context)
+    assert list(found) == PLACES
+    assert [found[url]["destination"] for url in PLACES] == PLACES
+    ((job, further),) = hook.clients["replicate"].of("run_to_all")
+    assert (job.destination.url, [one.url for one in further]) == (PLACES[0], PLACES[1:])
+    facts = context["pushed"]["lineage"]
+    assert [row["uri"] for row in facts["outputs"]] == PLACES
+    assert facts["bytes"] == sum(row["bytes"] for row in facts["outputs"])
+    own = [context["outlet_events"][outlet].extra["outputs"][0]["uri"] for outlet in outlets]
+    assert own == PLACES
+
+
+def test_a_destination_that_fails_fails_the_task_and_all_results_are_kept(
+    hook: Any, context: Any
+) -> None:
+    results = {PLACES[0]: samples.result()}
+    error = DestinationsFailed.of(results, {PLACES[1]: StoreUnavailable("down")})
+    hook.client(context, "replicate").fail("run_to_all", error)
+    with pytest.raises(AirflowException, match=r"1 of 2 destinations failed: s3://two/: down"):
+        replicate().execute(context)
+    assert list(context["pushed"]["failed_transfer"]) == PLACES[:1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"destination_url": "s3://x/"}, {"fleet": {}}, {"destinations": "{{ var.value.x }}"}]
+)
+def test_destinations_that_cannot_be_are_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationInvalid, match="destinations"):
+        replicate(**more)

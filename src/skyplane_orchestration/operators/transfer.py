@@ -108,6 +108,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         if destinations:
             if fleet is not None or kwargs.get("destination_url"):
                 raise ConfigurationInvalid("destinations go without fleet and destination_url")
+            if isinstance(destinations, str):
+                raise ConfigurationInvalid("destinations is a list of URLs, not one text")
             kwargs["destination_url"] = destinations[0]
         super().__init__(**kwargs)
         _check_values(self.keep(locals()))
