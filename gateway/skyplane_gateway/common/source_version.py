@@ -44,6 +44,8 @@ def marked(attributes: ObjectAttributes, mark: Mark | None) -> ObjectAttributes:
 
     A time that is there already as `mtime` stays.
     """
+    if mark is None and not attributes.metadata:
+        return attributes
     rows = {name: text for name, text in attributes.metadata if name != NAME}
     if mark is not None and mark[0] == NAME:
         sizes = (len(to_header(text)) for row in (*rows.items(), mark) for text in row)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from skyplane_gateway.common.errors import InvalidKey
 from skyplane_gateway.common.objects import PROJECT_FOLDER
-from skyplane_gateway.stores.local.paths import path_of
+from skyplane_gateway.stores.local.paths import check_path
 
 #: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.
 MAX_KEY_BYTES = 1024
@@ -89,6 +88,6 @@ def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
         check = {"azure": check_azure_key, "gcs": check_gcs_key}.get(kind, check_key)
         check(key)
         return
-    path_of(Path("/"), key, is_written=True)
+    check_path("/", key, is_written=True)
     if key.endswith("/") and size_bytes > 0:
         raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")

@@ -32,8 +32,13 @@ def root_of(bucket: str) -> Path:
     return root
 
 
-def path_of(root: Path, key: str, *, is_written: bool = False) -> Path:
-    """The file (or, for `x/`, the directory) of a key. Raises InvalidKey when there is none.
+def path_of(root: Path, key: str) -> Path:
+    """The file (or, for `x/`, the directory) of a key. Raises InvalidKey when there is none."""
+    return Path(check_path(os.fspath(root), key))
+
+
+def check_path(root: str, key: str, *, is_written: bool = False) -> str:
+    """`path_of` as text, which takes a third of the time.
 
     `is_written`: there is also room for the name of its unfinished file.
     """
@@ -42,16 +47,15 @@ def path_of(root: Path, key: str, *, is_written: bool = False) -> Path:
         why = _fault(segment)
         if why is not None:
             raise InvalidKey(f"the key {key!r} cannot be a file: {why}; rename it or leave it out")
-    path = root.joinpath(*segments)
     spare = max(0, _UNFINISHED_BYTES - len(segments[-1].encode())) if is_written else 0
-    text = os.fspath(path)
+    text = f"{root.rstrip('/')}/{'/'.join(segments)}"
     # Most are so short that no encoding could be too long.
     if 4 * len(text) + spare > MAX_PATH_BYTES < len(text.encode()) + spare:
         raise InvalidKey(
             f"the path {text[:60]!r}... takes {len(text.encode()) + spare:,} bytes, more than "
             f"{MAX_PATH_BYTES:,}; rename a folder or choose a shorter destination"
         )
-    return path
+    return text
 
 
 def _fault(segment: str) -> str | None:
