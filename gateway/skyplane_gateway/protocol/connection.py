@@ -63,9 +63,6 @@ from skyplane_gateway.protocol.states import (
     move,
 )
 
-#: Buffers up to this size are joined: a copy is cheaper than one more write.
-_SMALL_BYTES: Final = 4096
-
 #: From the head of a frame, what has arrived behind it, and the length of its sealed part, to the
 #: place of its payload. None: the frame is received whole.
 ClaimPlace = Callable[[FrameHeader, memoryview, int], Claim | None]
@@ -226,13 +223,13 @@ class Connection:
         """
         self._check_ids(header.chunk_id)
         outer = pack_frame_header(header, total_bytes(sealed))
-        self._send(Step.SEND_DATA, *_joined(outer, sealed))
+        self._send(Step.SEND_DATA, outer, *sealed)
 
     def send_receipt(self, header: ChunkId, *sealed: Buffer) -> None:
         """Queue a receipt from `seal_receipt`, or a received one; errors as `send_frame`."""
         self._check_ids(header)
         outer = pack_receipt_header(header, total_bytes(sealed))
-        self._send(Step.SEND_RECEIPT, *_joined(outer, sealed))
+        self._send(Step.SEND_RECEIPT, outer, *sealed)
 
     def close(self, reason: GoodbyeReason = GoodbyeReason.DONE, text: str = "") -> None:
         """Queue a GOODBYE: this side sends nothing more. No effect where it is not allowed.
@@ -372,12 +369,3 @@ class Connection:
         self._reader.trust(sends_frames=peer_is_upstream)
         self._peer = self._established = Established(node, route, peer_is_upstream)
         self._events.append(self._established)
-
-
-def _joined(outer: bytes, sealed: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Joins small buffers; large ones are not copied."""
-    if total_bytes(sealed) <= _SMALL_BYTES:
-        return (b"".join((outer, *sealed)),)
-    if total_bytes(sealed[:1]) <= _SMALL_BYTES:
-        return (outer + bytes(sealed[0]), *sealed[1:])
-    return (outer, *sealed)

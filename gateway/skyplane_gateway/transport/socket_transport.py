@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, cast
 
 from skyplane_gateway.common.buffers import Buffer
@@ -145,8 +146,7 @@ class SocketTransport(asyncio.Transport):
         queue = self._queue
         try:
             while queue:
-                buffers = list(queue) if len(queue) <= _MOST_BUFFERS else self._first()
-                count = self._socket.sendmsg(buffers)
+                count = self._socket.sendmsg(islice(queue, _MOST_BUFFERS))
                 self._queued_bytes -= count
                 while queue and count >= len(queue[0]):
                     count -= len(queue.popleft())
@@ -158,9 +158,6 @@ class SocketTransport(asyncio.Transport):
                 self._loop.add_writer(self._file, self._write_ready)
         except OSError as error:
             self._lose(error)
-
-    def _first(self) -> list[memoryview]:
-        return [self._queue[index] for index in range(_MOST_BUFFERS)]
 
     def _write_ready(self) -> None:
         self._send()
