@@ -1,6 +1,6 @@
 """What gateways take for each byte, and for each small object, without a network or a service.
 
-    python -m bench.link [--json] [--smoke] [--rounds N] [--only ROW] [--bound PROGRAM]
+    python -m bench.link [--json] [--smoke] [--rounds N] [--only ROW ...] [--bound PROGRAM]
 
 Gateways are processes of this machine. `direct` copies files in memory to files in memory by two of
 them over 16 connections. `null` does it with stores that cost nothing (`bench.null_store`). All
@@ -352,11 +352,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
             ((RELAY,), bench.relay),
             ((SMALL,), bench.small),
         ]
-        wanted = [
-            run
-            for rows, run in groups
-            if options.only is None or options.only in {row.name for row in rows}
-        ]
+        wanted = [run for rows, run in groups if {row.name for row in rows} & set(options.only)]
         for _ in range(rounds):
             for run in wanted:
                 for row, value in run().items():
@@ -364,7 +360,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
     cases = [
         row.case([value for value, _ in values], [shown for _, shown in values])
         for row, values in found.items()
-        if options.only in (None, row.name)
+        if row.name in options.only
     ]
     return cases, rounds
 
@@ -374,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--smoke", action="store_true", help="one round of few objects")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds; {ROUNDS} by default")
-    parser.add_argument("--only", choices=sorted(ROWS), help="one row")
+    parser.add_argument("--only", choices=sorted(ROWS), nargs="+", default=ROWS, help="rows")
     parser.add_argument("--bound", default=os.environ.get(BOUND), help="the prototype's program")
     options = parser.parse_args(arguments)
     cases, rounds = measure(options)
