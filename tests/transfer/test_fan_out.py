@@ -1,4 +1,4 @@
-"""Copies to several destinations: what is refused, who pays what, what each transfer sees."""
+"""Copies to several destinations: refusals, shares of the cost, the view of each transfer."""
 
 from __future__ import annotations
 
