@@ -55,7 +55,7 @@ class Bench:
         store = Location(f"s3://{BUCKET}/{number}/", endpoint_url=self._url, options=trusts)
         written = self._gateways.gbps_per_vcpu(Location(self._made_up), store)
         nothing = Location(f"{self._folder}/none-{number}/")
-        read = self._gateways.gbps_per_vcpu(store, nothing)
+        read = self._gateways.gbps_per_vcpu(store, nothing, "none")
         return {
             SOURCE: read[SOURCE],
             RELAY: min(read[RELAY], written[RELAY]),

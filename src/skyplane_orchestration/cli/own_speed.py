@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from skyplane_gateway.common.job_options import Verification
 from skyplane_orchestration.grids.gateway_speed import RELAY, SINK, SOURCE, Role
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -55,12 +56,14 @@ class Chain:
         roles = {region: role for role, region in _REGIONS.items()}
         self._pids = {roles[one.region]: int(one.details["pid"]) for one in fleet.gateways}
 
-    def gbps_per_vcpu(self, source: Location, target: Location) -> dict[Role, float]:
+    def gbps_per_vcpu(
+        self, source: Location, target: Location, verify: Verification = "stored"
+    ) -> dict[Role, float]:
         """Copy objects by sealed frames: the bits over the CPU seconds of each gateway; on Linux.
 
         Raises what a transfer raises.
         """
-        job = TransferJob(source, target, encrypt="always")
+        job = TransferJob(source, target, encrypt="always", verify=verify)
         before = {role: _cpu_s_of(pid) for role, pid in self._pids.items()}
         copied = self._client.transfer(job, self._fleet).copied_bytes
         return {
