@@ -63,7 +63,6 @@ class Scenario:
         instances: most instances per region.
         probe: `always` or `never`.
         store_rtt_ms: between a gateway and the store of its region.
-        store: kind of the stores: `s3`, `gcs` or `azure`.
         lines, events: see there.
         against_direct: each transfer also runs over the direct path alone.
         beside_iperf3: after each transfer iperf3 sends as much over as many connections.
@@ -82,7 +81,6 @@ class Scenario:
     instances: int = 1
     probe: Literal["always", "never"] = "never"
     store_rtt_ms: float = 0.0
-    store: Literal["s3", "gcs", "azure"] = "s3"
     lines: tuple[Line, ...] = ()
     events: tuple[Event, ...] = ()
     against_direct: bool = False
