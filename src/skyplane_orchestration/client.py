@@ -7,6 +7,7 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -191,10 +192,7 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        # Imported here: a job with nothing to copy needs no planner.
-        from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
-
-        warn_of_proof_s(proof_s)
+        _warn_of(proof_s)
         return self.job_run(job).plan(may_assume=may_assume)
 
     def plan_to_all(
@@ -204,10 +202,7 @@ class Client:
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
-        # Imported here: a job with nothing to copy needs no planner.
-        from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
-
-        warn_of_proof_s(proof_s)
+        _warn_of(proof_s)
         return planning.plan_job_to_all(
             self.grid, job, further, self._credentials, self.provisioner
         )
@@ -541,3 +536,9 @@ class Client:
         fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         run = JobRun(self._context, found.job, found.transfer_key).on_fleet(fleet, options)
         return run.run_and_tear_down(least_epoch=found.epoch + 1, keeps_fleet=was_up)
+
+
+def _warn_of(proof_s: object) -> None:
+    if proof_s is not None:
+        text = "proof_s has no effect: a plan states its gap; the next release refuses it"
+        warnings.warn(text, FutureWarning, stacklevel=3)

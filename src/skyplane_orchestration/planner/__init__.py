@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
-
 if TYPE_CHECKING:
     from skyplane_orchestration.planner.baselines import (
         best_relay as best_relay,
@@ -74,9 +72,6 @@ __all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:
-    if name == "PROOF_S":
-        warn_of_proof_s(name)
-        return 0.0
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

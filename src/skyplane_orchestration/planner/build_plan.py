@@ -203,62 +203,47 @@ def assemble(
         objective: as plain data.
         egress_usd_per_gb: replaces the edges' prices, for a plan without edges.
     """
+    grid = request.grid
+    if egress_usd_per_gb is None:
+        egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
     expected, promised = None, None
-    if overlay.flows:
+    if overlay.flows and not overlay.trees:
         stores, confidence = request.store_gbps.values(), request.limits.confidence
-        expected, promised = expected_and_promised_gbps(request.grid, overlay, stores, confidence)
+        expected, promised = expected_and_promised_gbps(grid, overlay, stores, confidence)
+    edges = tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
+    wait_s = request.wait_s(overlay.instances)
     return TransferPlan(
-        **overlay_fields(request, overlay, objective, binding, solver, egress_usd_per_gb),
+        src=request.src,
         dst=request.dst,
+        objective=dict(objective),
+        throughput_gbps=overlay.throughput_gbps,
+        volume_gb=request.volume_gb,
+        transfer_s=request.transfer_s_of(overlay),
+        provision_s=wait_s,
+        cost=request.cost(egress_usd_per_gb, overlay, wait_s),
+        instances=_instance_groups(request, overlay),
+        edges=edges,
+        binding=binding,
+        solver=solver,
+        grid=_grid_reference(grid, edges, overlay.types.values()),
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
-        notes=(*notes_on(request, overlay), *_notes_on_quotas(request, overlay, binding)),
+        notes=tuple(_notes(request, overlay, binding)),
         objects=request.objects,
-        contents=request.grid.contents,
+        contents=grid.contents,
         expected_gbps=expected,
         promised_gbps=promised,
         confidence=request.limits.confidence,
     )
 
 
-def overlay_fields(
-    request: PlanRequest,
-    overlay: Overlay,
-    objective: Mapping[str, Any],
-    binding: tuple[str, ...],
-    solver: SolverReport,
-    egress_usd_per_gb: float | None = None,
-) -> dict[str, Any]:
-    """The fields that plans for one and for several destinations have; see `assemble`."""
-    grid = request.grid
-    if egress_usd_per_gb is None:
-        egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
-    edges = tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
-    wait_s = request.wait_s(overlay.instances)
-    return {
-        "src": request.src,
-        "objective": dict(objective),
-        "throughput_gbps": overlay.throughput_gbps,
-        "volume_gb": request.volume_gb,
-        "transfer_s": request.transfer_s_of(overlay),
-        "provision_s": wait_s,
-        "cost": request.cost(egress_usd_per_gb, overlay, wait_s),
-        "instances": _instance_groups(request, overlay),
-        "edges": edges,
-        "binding": binding,
-        "solver": solver,
-        "grid": _grid_reference(grid, edges, overlay.types.values()),
-    }
-
-
-def notes_on(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
-    """What a reader should know of the objects, prices and rates of an overlay."""
-    return (
-        *_notes_on_objects(request, overlay),
-        *_notes_on_prices(request.grid, overlay),
-        *_notes_on_tiers(request.grid, overlay),
-        *_notes_on_volume(request.grid, overlay),
-        *_notes_on_learned_rates(request.grid, overlay.flows),
-    )
+def _notes(request: PlanRequest, overlay: Overlay, binding: tuple[str, ...]) -> Iterator[str]:
+    """What a reader should know of the objects, prices, rates and quotas of an overlay."""
+    yield from _notes_on_objects(request, overlay)
+    yield from _notes_on_prices(request.grid, overlay)
+    yield from _notes_on_tiers(request.grid, overlay)
+    yield from _notes_on_volume(request.grid, overlay)
+    yield from _notes_on_learned_rates(request.grid, overlay.flows)
+    yield from _notes_on_quotas(request, overlay, binding)
 
 
 def _notes_on_objects(request: PlanRequest, overlay: Overlay) -> Iterator[str]:

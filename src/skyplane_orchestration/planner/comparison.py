@@ -29,7 +29,6 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS
-from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.optimize import plan
 from skyplane_orchestration.planner.pricing.transfer_services import quote_services
 from skyplane_orchestration.planner.pricing.way import Way
@@ -80,7 +79,6 @@ class Comparison:
         }
 
 
-@ignores_proof_s
 def compare(
     grid: Grid,
     src: str,

@@ -28,7 +28,6 @@ from skyplane_orchestration.planner.burst import (
     with_bursts,
 )
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
-from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import describe_limit
 from skyplane_orchestration.planner.optimize import plan
 
@@ -117,7 +116,6 @@ def price_of(explained: TransferPlan) -> float:
     return explained.cost.usd_per_gb if total is None else total
 
 
-@ignores_proof_s
 def explain_plan(
     grid: Grid,
     explained: TransferPlan,

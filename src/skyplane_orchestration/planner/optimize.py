@@ -29,7 +29,6 @@ from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import notes_on_bursts, with_bursts
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
-from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay, with_spare_connections
 from skyplane_orchestration.planner.pricing.other_items import HEADERS
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
@@ -45,7 +44,6 @@ _ROUNDING: Final = 1e-6
 _WORTH_A_NOTE: Final = 0.01
 
 
-@ignores_proof_s
 def plan(
     grid: Grid,
     src: str,

@@ -28,7 +28,6 @@ from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import relative_gap, solver_status
-from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
 from skyplane_orchestration.planner.infeasibility import (
     binding_limits,
@@ -103,7 +102,6 @@ class Frontier(Sequence[TransferPlan]):
         return self.plans[number]
 
 
-@ignores_proof_s
 def frontier(
     grid: Grid,
     src: str,

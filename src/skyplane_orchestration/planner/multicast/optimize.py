@@ -34,23 +34,12 @@ from skyplane_orchestration.model.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.model.plan import (
-    PlanPath,
-    PlanTree,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import PlanPath, PlanTree, SolverReport, TransferPlan
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.build_plan import (
-    LEAST_GBPS,
-    PlanRequest,
-    notes_on,
-    overlay_fields,
-)
+from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest, assemble
 from skyplane_orchestration.planner.candidate import Candidate
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
-from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import binding_limits, no_route, rounded_down
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
@@ -72,7 +61,6 @@ logger = logging.getLogger(__name__)
 MOST_DESTINATIONS = 8
 
 
-@ignores_proof_s
 def multicast_plan(
     grid: Grid,
     src: str,
@@ -127,16 +115,18 @@ def multicast_plan(
     overlay = candidate.overlay
     binding = _binding(search, objective, overlay)
     trees = tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items())
-    found = TransferPlan(
-        **overlay_fields(request, overlay, objective_to_dict(objective), binding, report),
-        dst=request.dst,
+    found = replace(
+        assemble(
+            request,
+            overlay,
+            objective=objective_to_dict(objective),
+            binding=binding,
+            solver=report,
+        ),
         paths=_paths_of(trees, request.destinations),
         destinations=request.destinations,
         trees=trees,
         separate_usd_per_gb=_separate_usd_per_gb(search, candidate, policy),
-        notes=notes_on(request, overlay),
-        objects=request.objects,
-        contents=request.grid.contents,
     )
     broken = multicast_violations(found, grid, limits)
     if broken:
