@@ -43,10 +43,8 @@ from skyplane_gateway.source.chunk_orders import (
     ChunkOrder,
     ChunkOutcome,
     ChunkState,
-    RangeOrder,
-    ReadNotes,
 )
-from skyplane_gateway.source.join import Join, Shared
+from skyplane_gateway.source.join import Join, JoinedTransfer, Shared, TreeRoutes
 from skyplane_gateway.source.object_reader import (
     Content,
     ObjectReader,
@@ -56,19 +54,21 @@ from skyplane_gateway.source.object_reader import (
     read_into,
 )
 from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
-from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader
-from skyplane_gateway.transport.fork import Fork
+from skyplane_gateway.stores.base import ComparingReader, ObjectStore
 from skyplane_gateway.transport.router import ChunkReceiver
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: The orders that one chunk serves, with their transfers.
+_Orders = Sequence[tuple[JoinedTransfer, ChunkOrder]]
+
 #: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
 
 
-class Routes(Protocol):
+class Routes(TreeRoutes, Protocol):
     """The routes that begin at a gateway; see `Router`."""
 
     async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None: ...
@@ -78,10 +78,6 @@ class Routes(Protocol):
     def local_sink(self, number: int) -> ChunkReceiver | None: ...
 
     def frame_bytes(self, number: int) -> int: ...
-
-    def fork(self, number: int) -> Fork | None: ...
-
-    def branch(self, number: int) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,43 +311,50 @@ class SourceTransfer:
     async def _send(self, order: ChunkOrder) -> None:
         # A single range may be large and is sent while it is read. Small objects are read
         # together, and an error of one does not delay the others.
+        send = self._send_range if len(order.ranges) == 1 else self._send_batch
         shared = self._shared.get((order.chunk, order.attempt))
-        if shared is not None:
-            await self._send_shared(order, shared)
-        elif len(order.ranges) == 1:
-            await self._send_range(order, order.ranges[0])
-        else:
-            await self._send_batch(order)
-
-    async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
-        reader = await self._ask_store(order, self._objects.open, wanted)
+        if shared is None:
+            await send(order, None, [(self, order)])
+            return
         try:
-            attributes, noted = kept_of(order, wanted, reader)
-            content = content_of(order, wanted, attributes)
+            await send(order, shared, shared.orders)
+        except BaseException as error:
+            shared.fail(error if isinstance(error, SkyplaneError) else None)
+            raise
+        finally:
+            self._shared.pop((order.chunk, order.attempt), None)
+
+    async def _send_range(self, order: ChunkOrder, shared: Shared | None, orders: _Orders) -> None:
+        reader = await self._ask_store(order, self._objects.open, order.ranges[0])
+        try:
+            rows = []
+            for _, one in orders:
+                attributes, noted = kept_of(one, one.ranges[0], reader)
+                content = content_of(one, one.ranges[0], attributes)
+                rows.append((content, SentChunk(one, None, [0], [noted])))
             # Frames are what a limit paces.
-            sink = None if self._is_limited else self._routes.local_sink(order.route)
-            if sink is None:
-                await self._stream(order, wanted, content, reader, noted)
-            else:
-                await self._hand_over(sink, order, wanted, content, reader, noted)
+            is_framed = shared is not None or self._is_limited
+            sink = None if is_framed else self._routes.local_sink(order.route)
+            if sink is not None:
+                await self._hand_over(sink, *rows[0], reader)
+                return
+            framer = self._begin(order, shared, order.length, rows)
+            while framer is not None and not framer.is_complete:
+                await self._send_frames(
+                    order, await self._ask_store(order, read_frames, reader, framer)
+                )
         finally:
             await self._objects.in_thread(reader.close)
 
     async def _hand_over(
-        self,
-        sink: ChunkReceiver,
-        order: ChunkOrder,
-        wanted: RangeOrder,
-        content: Content,
-        reader: ComparingReader,
-        noted: ReadNotes,
+        self, sink: ChunkReceiver, content: Content, sending: SentChunk, reader: ComparingReader
     ) -> None:
         """Read the range into the memory of this gateway's sink."""
+        order = sending.order
         self._require_pending(order)
         chunk = self._chunk_of(order)
-        sending = SentChunk(order, None, [0], [noted])
         self._sendings[chunk] = sending
-        buffer = sink.begin_chunk(chunk, ChunkManifest(wanted.length, content))
+        buffer = sink.begin_chunk(chunk, ChunkManifest(order.length, content))
         if buffer is None:
             return  # A receipt says why.
         try:
@@ -363,89 +366,54 @@ class SourceTransfer:
             raise
         sink.end_chunk(chunk, sending.crc32cs[0])
 
-    async def _stream(
-        self,
-        order: ChunkOrder,
-        wanted: RangeOrder,
-        content: Content,
-        reader: Reader,
-        noted: ReadNotes,
-    ) -> None:
-        """Send the range while it is read."""
-        framer = self._begin(order, content, wanted.length, [0], [noted])
-        await self._send_rest(order, framer, reader)
-
-    async def _send_rest(self, order: ChunkOrder, framer: ChunkFramer, reader: Reader) -> None:
-        while not framer.is_complete:
-            await self._send_frames(
-                order, await self._ask_store(order, read_frames, reader, framer)
-            )
-
-    # -- one chunk for several transfers
-
-    async def _send_shared(self, order: ChunkOrder, shared: Shared) -> None:
-        failure: SkyplaneError | None = None
-        done = False
-        try:
-            if len(order.ranges) == 1:
-                await self._share_range(order, shared)
-            else:
-                await self._share_batch(order, shared)
-            done = True
-        except SkyplaneError as error:
-            failure = error
-            raise
-        finally:
-            self._shared.pop((order.chunk, order.attempt), None)
-            if not done:
-                shared.fail(failure)
-
-    async def _share_range(self, order: ChunkOrder, shared: Shared) -> None:
-        reader = await self._ask_store(order, self._objects.open, order.ranges[0])
-        try:
-            rows = []
-            for _, one in shared.orders:
-                attributes, noted = kept_of(one, one.ranges[0], reader)
-                content = content_of(one, one.ranges[0], attributes)
-                rows.append((content, SentChunk(one, None, [0], [noted])))
-            framer = self._begin_shared(order, shared, order.length, rows)
-            if framer is not None:
-                await self._send_rest(order, framer, reader)
-        finally:
-            await self._objects.in_thread(reader.close)
-
-    async def _share_batch(self, order: ChunkOrder, shared: Shared) -> None:
-        pairs = [[(one, wanted) for wanted in one.ranges] for _, one in shared.orders]
+    async def _send_batch(self, order: ChunkOrder, shared: Shared | None, orders: _Orders) -> None:
+        pairs = [[(one, wanted) for wanted in one.ranges] for _, one in orders]
         reads = [self._objects.read_small(*row) for row in zip(*pairs, strict=True)]
         found = await asyncio.gather(*reads)
         batches = [
             fill(one.ranges, [of_member(row, number) for row in found])
-            for number, (_, one) in enumerate(shared.orders)
+            for number, (_, one) in enumerate(orders)
         ]
         first = batches[0]
-        if not first.entries or any(batch.indexes != first.indexes for batch in batches):
+        is_same = all(batch.indexes == first.indexes for batch in batches)
+        if shared is not None and not (first.entries and is_same):
             self._split(shared)
+            return
+        if not first.entries:
+            outcomes = tuple(unread(first.failed[index]) for index in sorted(first.failed))
+            self._report(ChunkOutcome(order.chunk, order.attempt, outcomes))
             return
         rows = [
             (
                 tuple(own.entries),
                 SentChunk(one, None, own.indexes, own.noted, own.crc32cs, own.failed),
             )
-            for (_, one), own in zip(shared.orders, batches, strict=True)
+            for (_, one), own in zip(orders, batches, strict=True)
         ]
-        framer = self._begin_shared(order, shared, first.length, rows)
+        framer = self._begin(order, shared, first.length, rows)
         if framer is not None:
             await self._send_frames(order, framer.feed(b"".join(first.bodies)))
 
-    def _begin_shared(
+    def _begin(
         self,
         order: ChunkOrder,
-        shared: Shared,
+        shared: Shared | None,
         length: int,
         rows: Sequence[tuple[Content, SentChunk]],
     ) -> ChunkFramer | None:
-        """The framer of the chunk; None where its manifest is too large: each is sent alone."""
+        """The framer of the chunk.
+
+        None where the manifest of a shared one is too large: each order is sent alone.
+        """
         self._require_pending(order)
+        begun_s = asyncio.get_running_loop().time()
+        if shared is None:
+            ((content, sending),) = rows
+            chunk = self._chunk_of(order)
+            sending.framer = self._framer(chunk, ChunkManifest(length, content), self._sealing)
+            sending.begun_s = begun_s
+            self._sendings[chunk] = sending
+            return sending.framer
         sources = [source for source, _ in shared.orders]
         members = tuple(
             source.member(sending.order, content)
@@ -458,7 +426,7 @@ class SourceTransfer:
             self._split(shared)
             return None
         for source, (_, sending) in zip(sources, rows, strict=True):
-            sending.framer, sending.begun_s = framer, asyncio.get_running_loop().time()
+            sending.framer, sending.begun_s = framer, begun_s
             source.begin_together(shared.chunk, sending)
         return framer
 
@@ -478,34 +446,6 @@ class SourceTransfer:
             own = replace(chunk, transfer=self._transfer)
             self._shared_chunks[sending.order.chunk, sending.order.attempt] = own
             self._sendings[own] = sending
-
-    async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [self._objects.read_small((order, wanted)) for wanted in order.ranges]
-        batch = fill(order.ranges, await asyncio.gather(*reads))
-        if not batch.entries:
-            rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
-            self._report(ChunkOutcome(order.chunk, order.attempt, rows))
-            return
-        framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes, batch.noted)
-        sending = self._sendings[self._chunk_of(order)]
-        sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
-        await self._send_frames(order, framer.feed(b"".join(batch.bodies)))
-
-    def _begin(
-        self,
-        order: ChunkOrder,
-        content: Content,
-        length: int,
-        indexes: list[int],
-        noted: list[ReadNotes],
-    ) -> ChunkFramer:
-        self._require_pending(order)
-        manifest = ChunkManifest(length, content)
-        chunk = self._chunk_of(order)
-        framer = self._framer(chunk, manifest, self._sealing)
-        begun_s = asyncio.get_running_loop().time()
-        self._sendings[chunk] = SentChunk(order, framer, indexes, noted, begun_s=begun_s)
-        return framer
 
     def _framer(self, chunk: ChunkId, manifest: ChunkManifest, sealing: Sealing) -> ChunkFramer:
         fewest = 2 * manifest.length_bytes // MAX_FRAMES
