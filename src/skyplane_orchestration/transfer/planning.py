@@ -248,12 +248,11 @@ def plan_job_to_all(
     further: Sequence[Location],
     credentials: CredentialSources,
     provisioner: Provisioner,
-    listing: SourceListing | None = None,
 ) -> TransferPlan:
     """One plan for several destinations; see `Client.plan_to_all`."""
     from skyplane_orchestration import planner
 
-    job, notes = measured(job, credentials, listing)
+    job, notes = measured(job, credentials)
     others = [preflight.locate(replace(job, destination=one), credentials) for one in further]
     destinations = [one.destination.region for one in (job, *others)]
     source = job.source.region
