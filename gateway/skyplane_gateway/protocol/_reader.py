@@ -75,14 +75,13 @@ class MessageReader:
         self._head = b""
         self._body = memoryview(b"")
         self._claim: Claim | None = None
+        self._body_bytes = 0
         self._received = 0
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty."""
-        if self._prefix is not None and self._received < len(self._body):
-            if self._claim is not None and self._claim.view is None:
-                self._leave_place()
-            return self._body[self._received :]
+        if self._prefix is not None and self._received < self._body_bytes:
+            return self._place()[self._received :]
         if not self._staging:
             self._staging = memoryview(bytearray(UNPROVEN_STAGING_BYTES))
         return self._staging[self._staged :]
@@ -105,9 +104,9 @@ class MessageReader:
         Lazy: a message is checked only after the caller has handled the one before, so
         `admit` sees the new state.
         """
-        if self._prefix is not None and self._received < len(self._body):
+        if self._prefix is not None and self._received < self._body_bytes:
             self._received += count
-            if self._received < len(self._body):
+            if self._received < self._body_bytes:
                 return
         else:
             self._staged += count
@@ -155,18 +154,24 @@ class MessageReader:
     def _begin_body(self, prefix: Prefix, head: bytes, head_end: int, *, is_frame: bool) -> None:
         staged = self._staging[head_end : self._staged]
         body_bytes = prefix.size_bytes - len(head)
-        claim = self._claim_place(head, staged, body_bytes) if is_frame else None
-        if claim is None or claim.view is None:
-            self._claim, self._body = None, memoryview(unwritten(body_bytes))
-        else:
-            self._claim, self._body = claim, claim.view
-            staged = staged[body_bytes - TAG_BYTES - len(self._body) :]
-        count = min(len(staged), len(self._body))
-        self._body[:count] = staged[:count]
+        self._claim = claim = self._claim_place(head, staged, body_bytes) if is_frame else None
+        self._body_bytes = body_bytes if claim is None else claim.frame.length_bytes
+        body = self._place()
+        if claim is not None:
+            staged = staged[body_bytes - TAG_BYTES - len(body) :]
+        count = min(len(staged), len(body))
+        body[:count] = staged[:count]
         self._prefix, self._head, self._received = prefix, head, count
         # The rest is of the tag.
         self._keep(self._staged - (len(staged) - count))
 
-    def _leave_place(self) -> None:
-        """Receive the rest of a payload to drop it: its chunk was given up."""
-        self._body = memoryview(unwritten(len(self._body)))
+    def _place(self) -> memoryview:
+        """Where the body goes; of a payload whose chunk was given up, memory to drop it.
+
+        The claim alone holds the memory of a chunk, so it is free once the chunk is given up.
+        """
+        if self._claim is not None and self._claim.view is not None:
+            return self._claim.view
+        if not self._body:
+            self._body = memoryview(unwritten(self._body_bytes))
+        return self._body

@@ -114,6 +114,14 @@ def test_a_payload_of_a_chunk_that_is_given_up_goes_nowhere_and_the_next_frame_i
     assert [type(event) for event in events] == [FrameReceived] * (len(frames) - 1)
 
 
+def test_a_connection_that_stands_still_holds_no_memory_of_a_chunk_that_was_given_up() -> None:
+    here = Receiver(make_frames(PAYLOAD, frame_bytes=FRAME_BYTES))
+    give(here.connection, here.data[:10_000])
+    here.chunk.withdraw()
+    del here.chunk
+    here.buffer.clear()  # Raises BufferError while anything refers to its bytes.
+
+
 def test_a_damaged_payload_counts_as_not_received() -> None:
     first = make_frames(PAYLOAD, frame_bytes=FRAME_BYTES)[0]
     here = Receiver([first])
