@@ -299,7 +299,8 @@ class Link(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=2 * frame_bytes, low=frame_bytes)
         handle, option = self._transport.get_extra_info("socket"), _NOT_SENT_LIMIT
         if handle is not None and option is not None:
-            handle.setsockopt(socket.IPPROTO_TCP, option, 2 * frame_bytes)
+            with suppress(OSError):  # It was lost in this turn of the event loop.
+                handle.setsockopt(socket.IPPROTO_TCP, option, 2 * frame_bytes)
 
     def _flush(self) -> None:
         if self._transport is None or self._is_hello_held:

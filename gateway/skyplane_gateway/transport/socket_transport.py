@@ -26,13 +26,16 @@ def adopted(
 ) -> asyncio.Transport:
     """A transport that copies nothing, in place of asyncio's own, which is closed.
 
-    A transport without a socket is returned as it is.
+    A transport without a socket is returned as it is, and where no file descriptor is left.
     """
     found = cast(asyncio.Transport, transport)
     handle = found.get_extra_info("socket")
     if handle is None:
         return found
-    own = SocketTransport(handle.dup(), protocol)
+    try:
+        own = SocketTransport(handle.dup(), protocol)
+    except OSError:
+        return found
     found.set_protocol(asyncio.Protocol())
     found.abort()  # The connection lives on in the duplicate.
     return own
@@ -182,7 +185,10 @@ class SocketTransport(asyncio.Transport):
                 self._shut_down()
 
     def _shut_down(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:  # The peer has reset the connection.
+            self._lose(error)
 
     # -- the end
 
