@@ -84,6 +84,9 @@ class Turns:
         self._waiting.append(entry)
         try:
             await entry[1]
+        except asyncio.CancelledError:
+            self.set()  # Others may have left their place to this waiter.
+            raise
         finally:
             self._waiting.remove(entry)
 
@@ -332,5 +335,6 @@ class LocalRoute:
             header, sealed, origin = self.waiting.popleft()
             self.count_frame(total_bytes(sealed))
             link.send_frame(header, *sealed)
-            if origin is not None:
+            # What arrived by one connection while it was not read lies side by side.
+            if origin is not None and not (self.waiting and self.waiting[0][2] is origin):
                 origin.resume_reading()

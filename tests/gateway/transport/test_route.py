@@ -1,14 +1,16 @@
-"""Which times of a route count as limited by the network to its next hop."""
+"""Which times of a route count as limited by its network, and what waits at a relay."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 from tests.gateway.transport.lab import Gateway, connected_fleet, frame, on_jumping_loop
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.transport.route import SaturationMeter
+from skyplane_gateway.transport.link import Link
+from skyplane_gateway.transport.route import LocalRoute, SaturationMeter
 
 MIB = 1 << 20
 
@@ -65,6 +67,59 @@ async def test_a_slow_source_saturates_nothing() -> None:
             await send_all(fleet["a"], 1)
             await asyncio.sleep(0.4)
         assert fleet["a"].router.statistics()[0]["saturated_s"] == 0.0
+
+
+@on_jumping_loop
+async def test_a_connection_that_was_just_lost_does_not_end_the_samples() -> None:
+    async with connected_fleet(Route(0, ("a", "b"), (1,), 1.0)) as fleet:
+        (link,) = fleet["a"].route().links
+        assert link._transport is not None
+        link._transport.abort()  # The protocol learns it in the next turn of the loop.
+        link.limit_queue(MIB)
+
+
+class Neighbour:
+    """A connection that takes a few frames, and then no more for a while."""
+
+    def __init__(self) -> None:
+        self.room = 0
+        self.is_reading = True
+
+    @property
+    def is_ready(self) -> bool:
+        return self.room > 0
+
+    def send_frame(self, *_: Any) -> None:
+        self.room -= 1
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+async def test_a_relay_reads_again_when_all_frames_of_one_read_have_left() -> None:
+    """One read brings many small frames: else more arrive than leave."""
+    addresses = dict.fromkeys("arb", ("host", 1))
+    route = LocalRoute("r", Route(0, ("a", "r", "b"), (2, 1), 1.0), addresses)
+    below, above = Neighbour(), [Neighbour(), Neighbour()]
+    assert route.downstream_hop is not None
+    route.downstream_hop.links.append(cast(Link, below))
+    made = frame()
+    try:
+        for _ in range(20):
+            for origin in above:
+                if origin.is_reading:
+                    for _ in range(10):
+                        route.waiting.append((made.header, made.sealed, cast(Link, origin)))
+                    origin.pause_reading()
+            below.room = 4
+            route.forward()
+            assert len(route.waiting) <= 20
+    finally:
+        assert route._sampler is not None
+        route._sampler.cancel()
 
 
 async def send_all(source: Gateway, count: int) -> None:

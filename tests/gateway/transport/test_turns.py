@@ -32,3 +32,18 @@ async def test_who_is_cancelled_is_waited_for_no_longer() -> None:
     waiter.cancel()
     await asyncio.wait({waiter})
     assert not turns.waits_before(2.0)
+
+
+async def test_who_is_cancelled_when_its_turn_came_wakes_those_behind() -> None:
+    turns = Turns()
+    first = asyncio.create_task(turns.wait(1.0))
+    await asyncio.sleep(0)
+
+    async def come_between() -> None:
+        turns.set()
+        first.cancel()
+        assert turns.waits_before(2.0)
+        await turns.wait(2.0)
+
+    async with asyncio.timeout(5.0):
+        await asyncio.create_task(come_between())
