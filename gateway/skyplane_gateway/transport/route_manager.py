@@ -40,7 +40,7 @@ class RouteOwner(Protocol):
         """All connections of the route stand, for the first time or after a loss."""
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
-        """Called once for every loss of a route."""
+        """Called for every loss of a route; at its sink also while it is built again."""
 
 
 class RouteManager:
@@ -344,12 +344,16 @@ class RouteManager:
         is_failure = goodbye is not GoodbyeReason.DONE
         route.is_ended = route.is_ended or not is_failure
         text = f"{self._node} lost its part of the path {route.path}: {reason}"
-        for link in route.tear_down():
+        links = route.tear_down()
+        for link in links:
             if is_failure:
                 link.drop(goodbye, text)
             else:
                 link.close(goodbye, text)
-        self._mark_down(route, text, logging.WARNING if is_failure else logging.INFO)
+        # The source has all connections first, so frames may have come already.
+        has_frames = route.is_sink and bool(links)
+        level = logging.WARNING if is_failure else logging.INFO
+        self._mark_down(route, text, level, has_frames=has_frames)
         if not route.is_ended:
             self._build(route, self._dialer.pause_s(route.failures))
             route.failures += 1
@@ -365,14 +369,16 @@ class RouteManager:
             log.info("%s: the path %s is up again", self._node, route.path)
         self._owner.route_is_up(route.number)
 
-    def _mark_down(self, route: LocalRoute, text: str, level: int) -> None:
+    def _mark_down(
+        self, route: LocalRoute, text: str, level: int, *, has_frames: bool = False
+    ) -> None:
         was_down, route.down = route.down, text
         suffix = route.log_throttle.suffix(asyncio.get_running_loop().time())
         route.is_logged = suffix is not None
         if suffix is not None:
             log.log(level, "%s%s", text, suffix)
         route.writable.set()
-        if not was_down:
+        if not was_down or has_frames:
             # A route that the topology dropped was not ended by a neighbour.
             loss = self.loss(route.number) if (route.number, "") in self.by_key else None
             self._owner.route_is_down(route.number, loss or GatewayLost(text))

@@ -26,7 +26,10 @@ from tests.gateway.transport.lab import (
 
 from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Route
+from skyplane_gateway.protocol.events import Established
 from skyplane_gateway.transport.incarnation import Incarnation
+from skyplane_gateway.transport.link import Link
+from skyplane_gateway.transport.route_manager import RouteManager
 
 DIRECT = Route(0, ("a", "b"), (1,), 1.0)
 RELAYED = Route(0, ("a", "r", "b"), (2, 2), 1.0)
@@ -211,3 +214,25 @@ async def test_a_peer_that_stops_reading_breaks_the_route() -> None:
             await flood()
         await connected(fleet)
         await there_and_back(fleet["a"], fleet["b"])
+
+
+@on_jumping_loop
+async def test_a_sink_drops_what_has_come_before_its_route_was_complete_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its source may have sent frames already: it has all connections first."""
+    async with connected_fleet(replace(DIRECT, connections=(2,))) as fleet:
+        manager, established = fleet["b"].router._manager, list[Link]()
+
+        def break_the_first(link: Link, event: Established) -> None:
+            RouteManager.link_established(manager, link, event)
+            established.append(link)
+            if len(established) == 1:
+                assert fleet["b"].route().links == [link]
+                manager.link_lost(link, "cut by the test")
+
+        monkeypatch.setattr(manager, "link_established", break_the_first)
+        cut(fleet["b"])
+        await until(lambda: established)
+        assert len(fleet["b"].down) == 2
+        await connected(fleet)
