@@ -460,7 +460,7 @@ class Sink:
             self.held_bytes -= assembler.held_bytes
 
     def _drop_older(self, chunk: ChunkId) -> None:
-        """Forget earlier attempts at the chunk: no source waits for them."""
+        """End earlier attempts at the chunk: no source waits for them, and frames may come late."""
         for other in [
             other
             for other in self._assemblers
@@ -468,7 +468,7 @@ class Sink:
             and (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
             and not self._assemblers[other].is_complete
         ]:
-            self._drop(other)
+            self._end(other)
 
     async def drain(self) -> None:
         """Wait until nothing is being written."""

@@ -93,6 +93,17 @@ async def test_a_chunk_that_is_given_up_takes_its_places_back(end: str) -> None:
         assert here.sink.held_bytes == (60 if end == "newer attempt" else 0)
 
 
+async def test_late_frames_of_an_earlier_attempt_take_no_memory_again() -> None:
+    async with place() as here:
+        early, late = frames_of(CHUNK)[:2]
+        sent(here, early)
+        sent(here, frames_of(chunk(1, attempt=2))[0])
+        assert claimed(here, late) is None
+        sent(here, late)
+        assert here.sink.held_bytes == 60
+        assert here.receipts == []
+
+
 @pytest.mark.parametrize("why", ["unknown transfer", "older epoch", "draining", "full", "sealed"])
 async def test_a_head_that_is_not_admitted_takes_no_memory_and_is_answered_once_whole(
     why: str,
