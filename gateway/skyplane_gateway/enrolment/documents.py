@@ -150,5 +150,4 @@ def message_of(kind: type[M], line: bytes) -> M:
 
 
 def line_of(message: EnrolmentChallenge | Proof | Delivery) -> bytes:
-    """The message as one line."""
     return json.dumps(encode(message)).encode() + b"\n"

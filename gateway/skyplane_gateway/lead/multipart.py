@@ -93,8 +93,6 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class CompletedUpload:
-    """A completed upload."""
-
     etag: str
     crc32c: int
     attempts: int

@@ -107,7 +107,6 @@ class ChunkManifest:
     members: tuple[Member, ...] = ()
 
     def of_member(self, transfer: bytes) -> Member | None:
-        """The member with that id."""
         return next((one for one in self.members if one.transfer == transfer.hex()), None)
 
 

@@ -61,13 +61,11 @@ class Challenge:
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """The encoded HELLO."""
     values = hello.fleet, hello.nonce, hello.route, hello.side
     return _packed(MessageType.HELLO, _HELLO, values, hello.node)
 
 
 def unpack_hello(body: Buffer) -> Hello:
-    """Decode the body of a HELLO."""
     (fleet, nonce, route, side), node = unpack_fields("HELLO", _HELLO, body, MAX_NODE)
     try:
         return Hello(fleet, nonce, route, Side(side), node)
@@ -76,7 +74,6 @@ def unpack_hello(body: Buffer) -> Hello:
 
 
 def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
-    """The encoded CHALLENGE."""
     values = challenge.fleet, challenge.nonce, proof
     return _packed(MessageType.CHALLENGE, _CHALLENGE, values, challenge.node)
 
@@ -88,12 +85,10 @@ def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
 
 
 def pack_proof(proof: bytes) -> bytes:
-    """The encoded PROOF."""
     return _packed(MessageType.PROOF, _PROOF, (proof,), "")
 
 
 def unpack_proof(body: Buffer) -> bytes:
-    """Decode the body of a PROOF."""
     (proof,), _ = unpack_fields("PROOF", _PROOF, body, 0)
     return bytes(proof)
 

@@ -58,8 +58,6 @@ class State(Enum):
 
 
 class Step(Enum):
-    """A step of a connection."""
-
     SEND_HELLO = "send HELLO"
     RECV_HELLO = "recv HELLO"
     RECV_CHALLENGE = "recv CHALLENGE"

@@ -64,13 +64,11 @@ def answers_in_order(
 
 
 def of_kind(kind: QuestionKind, asked: Sequence[ComparisonQuestion]) -> list[ComparisonQuestion]:
-    """Those of one kind."""
     return [one for one in asked if one.kind == kind]
 
 
 def with_answers(
     pairs: Sequence[Pair], asked: Sequence[ComparisonQuestion], answers: Sequence[ComparisonAnswer]
 ) -> list[Pair]:
-    """The objects with the answers to their questions."""
     found = {one.source.key: answer for one, answer in zip(asked, answers, strict=True)}
     return [(replace(one, answer=found.get(one.source.key)), at) for one, at in pairs]

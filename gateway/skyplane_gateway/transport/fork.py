@@ -70,7 +70,6 @@ class Fork:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_for_sink(self, header: FrameHeader) -> bool:
-        """Whether the frame is for the sink of this gateway."""
         return bool(header.chunk_id.attempt & self._own)
 
     def leads_to(self, bits: int) -> bool:

@@ -92,8 +92,6 @@ class TransferProgress:
 
 
 class ProgressBar:
-    """A progress bar in bytes."""
-
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -122,7 +122,6 @@ def instance_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
 
 
 def cost_items(cost: PlanCost) -> str:
-    """The total and its items."""
     items = [
         ("egress", cost.egress_usd),
         ("instances", cost.instance_usd),

@@ -18,7 +18,6 @@ COUNTS: Final = ("objects", "copied", "skipped", "failed", "unfinished")
 
 
 def check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """The check of an asset."""
     return dg.AssetCheckSpec(
         ALL_OBJECTS_COPIED,
         asset=key,

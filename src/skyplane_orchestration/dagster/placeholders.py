@@ -33,7 +33,6 @@ _FORMS: Final = re.compile(
 
 
 def names_in(text: str) -> set[str]:
-    """The names of the placeholders of a text."""
     return {found["name"] for found in _FORMS.finditer(text) if found["name"] is not None}
 
 

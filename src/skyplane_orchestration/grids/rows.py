@@ -105,7 +105,6 @@ class Row:
         return int(value)
 
     def tag(self, column: str) -> str:
-        """A region tag."""
         try:
             return parse_region_tag(self[column]).tag
         except InvalidLocation as error:

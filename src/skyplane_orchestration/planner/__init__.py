@@ -20,17 +20,13 @@ if TYPE_CHECKING:
         Comparison as Comparison,
         compare as compare,
     )
-    from skyplane_orchestration.planner.explain import (
-        Explanation as Explanation,
-        explain_plan as explain_plan,
-    )
+    from skyplane_orchestration.planner.explain import explain_plan as explain_plan
     from skyplane_orchestration.planner.forecasting import (
         Forecast as Forecast,
         ForecastJob as ForecastJob,
         forecast as forecast,
     )
     from skyplane_orchestration.planner.multicast import (
-        default_multicast_objective as default_multicast_objective,
         multicast_plan as multicast_plan,
         multicast_violations as multicast_violations,
     )
@@ -38,22 +34,17 @@ if TYPE_CHECKING:
     from skyplane_orchestration.planner.pareto import frontier as frontier
     from skyplane_orchestration.planner.plots.frontier_chart import frontier_svg as frontier_svg
     from skyplane_orchestration.planner.plots.plan_map import plan_svg as plan_svg
-    from skyplane_orchestration.planner.pricing.transfer_services import (
-        quote_services as quote_services,
-    )
     from skyplane_orchestration.planner.problem import build_problem as build_problem
 
 #: The module of each public name. No module has the name of a public function: Python makes an
 #: imported submodule an attribute of its package.
 _MODULES: Final = {
     "Comparison": "comparison",
-    "Explanation": "explain",
     "Forecast": "forecasting",
     "ForecastJob": "forecasting",
     "best_relay": "baselines",
     "build_problem": "problem",
     "compare": "comparison",
-    "default_multicast_objective": "multicast",
     "default_objective": "baselines",
     "direct": "baselines",
     "explain_plan": "explain",
@@ -64,7 +55,6 @@ _MODULES: Final = {
     "multicast_violations": "multicast",
     "plan": "optimize",
     "plan_svg": "plots.plan_map",
-    "quote_services": "pricing.transfer_services",
     "violations": "check",
 }
 

@@ -259,7 +259,6 @@ def _on_edges(problem: PlanProblem, relaxed: Relaxation) -> IntegerSolution | No
 
 
 def _plan_of(request: PlanRequest, best: Incumbent, solve_s: float) -> TransferPlan:
-    """The plan of a solution."""
     found = candidate_from(request, best.solution)
     bound = min(usd_per_gbit_to_usd_per_gb(best.bound), found.usd_per_gb)
     gap = relative_gap(found.usd_per_gb, bound)

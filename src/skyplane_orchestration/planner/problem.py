@@ -309,7 +309,6 @@ def _chosen_options(
 def _undominated_options(
     grid: Grid, tags: Sequence[str], limits: Limits, rate: Floats, ends: Sequence[int]
 ) -> list[_Option]:
-    """The undominated options, by region."""
     clouds = np.array([tag.partition(":")[0] for tag in tags])
     most_in, most_out = rate.max(axis=0, initial=0.0), rate.max(axis=1, initial=0.0)
     found: list[_Option] = []

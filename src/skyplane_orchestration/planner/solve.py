@@ -161,7 +161,6 @@ def _by_kind(blocks: Sequence[RowBlock]) -> tuple[list[RowBlock], list[RowBlock]
 def _program(
     cost: Floats, blocks: Sequence[RowBlock], bounds: tuple[Floats, Floats]
 ) -> LinearProgram:
-    """The program with the rows of all blocks."""
     below, equal = _by_kind(blocks)
     most = np.concatenate([block.upper for block in below])
     exact = np.concatenate([block.upper for block in equal])

@@ -81,8 +81,6 @@ def opened_for_sweep(
 
 
 class _PlaceSweep:
-    """The sweep of one destination."""
-
     def __init__(self, place: Location, store: ObjectStore, rule: SweepRule) -> None:
         self._place = place
         self._store = store

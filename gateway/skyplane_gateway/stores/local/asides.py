@@ -56,7 +56,6 @@ class Asides:
         return True
 
     def names(self) -> tuple[str, ...]:
-        """The names of all files."""
         found = sorted(
             Path(above, name) for above, _, names in os.walk(self.place) for name in names
         )

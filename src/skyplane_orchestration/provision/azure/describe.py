@@ -188,7 +188,6 @@ def _interface_of(address: Resource) -> str:
 
 
 def group_of(api: AzureApi, fleet_key: str) -> Resource | None:
-    """The resource group of a fleet."""
     name = group_name(fleet_key)
     return api.find(f"looking for the resource group {name}", f"resourceGroups/{name}")
 

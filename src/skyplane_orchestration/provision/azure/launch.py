@@ -97,8 +97,6 @@ _DELETE: Final = r"""
 
 
 class AzureLaunch:
-    """One launch."""
-
     def __init__(self, api: AzureApi, sizes: VmSizes, request: LaunchRequest) -> None:
         self._api = api
         self._options = api.options

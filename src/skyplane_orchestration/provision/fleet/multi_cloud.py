@@ -104,7 +104,6 @@ class Clouds:
         return tuple(tuple(its) for its in self._by_cloud(regions, str).values())
 
     def regions(self) -> tuple[str, ...]:
-        """All regions of all clouds."""
         found = in_parallel(self.all(), self.regions_of)
         return tuple(region for regions in found for region in regions)
 

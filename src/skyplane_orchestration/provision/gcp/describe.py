@@ -162,7 +162,6 @@ class MachineTypes:
         return zones_to_try("gcp", self._options.zones, region, instance_type, offered)
 
     def disk_type(self, instance_type: str) -> str:
-        """The type of a boot disk."""
         if self._options.disk_type:
             return self._options.disk_type
         is_new = instance_type.partition("-")[0] in _HYPERDISK_SERIES

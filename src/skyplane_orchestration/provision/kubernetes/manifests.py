@@ -226,7 +226,6 @@ def _of_instance(request: LaunchRequest, options: KubernetesOptions) -> dict[str
 
 
 def policy(tags: FleetTags, region: str, options: KubernetesOptions) -> Manifest:
-    """The NetworkPolicy of a fleet in a region."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

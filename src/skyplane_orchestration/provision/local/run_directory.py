@@ -77,8 +77,6 @@ class FleetMeta:
 
 @dataclass(frozen=True, slots=True)
 class GatewayFiles:
-    """The files of one gateway."""
-
     directory: Path
 
     @property

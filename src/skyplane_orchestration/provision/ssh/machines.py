@@ -344,7 +344,6 @@ class SshMachines(Machines):
         return tuple(tag for tag, hosts in self._options.hosts.items() if host in hosts)
 
     def _place(self, item: Instance | FleetResource) -> tuple[SshHost, str]:
-        """The host and the directory of an instance."""
         for host in self._options.all_hosts():
             begin = f"{host.name}:{host.directory}/" if host.directory else f"{host.name}:/"
             if item.cloud_id.startswith(begin):
