@@ -32,7 +32,7 @@ from skyplane_gateway.protocol.errors import (
     ProtocolError,
 )
 from skyplane_gateway.protocol.framer import ChunkFramer
-from skyplane_gateway.protocol.frames import RawFrame
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.receipt import open_receipt
@@ -449,7 +449,7 @@ class SourceTransfer:
 
     def _framer(self, chunk: ChunkId, manifest: ChunkManifest, sealing: Sealing) -> ChunkFramer:
         fewest = 2 * manifest.length_bytes // MAX_FRAMES
-        most = max(self._routes.frame_bytes(chunk.route), fewest)
+        most = min(MAX_PAYLOAD_BYTES, max(self._routes.frame_bytes(chunk.route), fewest))
         return ChunkFramer(chunk, manifest, sealer=sealing.frames, max_payload_bytes=most)
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:

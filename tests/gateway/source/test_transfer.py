@@ -12,9 +12,11 @@ from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
+from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
+from skyplane_gateway.protocol.sealing import UNSEALED
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.source.transfer import SourceGateway, SourceTransfer
@@ -85,6 +87,16 @@ async def test_a_poll_without_news_ends_after_its_time() -> None:
     with ThreadPoolExecutor(1) as threads:
         source = _source(threads)
         assert await source.outcomes(7, 0.0) == (7, [])
+        await source.close()
+
+
+async def test_the_largest_chunk_goes_in_full_frames() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        source = _source(threads)
+        length = (MAX_FRAMES - 1) * MAX_PAYLOAD_BYTES
+        manifest = ChunkManifest(length, PartEntry("k", "u", 1, 0))
+        framer = source._framer(ChunkId(bytes(8), KEY, 1, 0, 1, 1), manifest, UNSEALED)
+        assert framer.next_bytes > MAX_PAYLOAD_BYTES - 1000
         await source.close()
 
 
