@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+import cryptography
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import AEADDecryptionContext, Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
@@ -50,6 +51,8 @@ _LABEL: Final = b"skyplane wire v1 aes-256-gcm "
 _NONCE: Final = struct.Struct(">4xQ")
 #: Messages of one subkey. SP 800-38D sets this limit for random nonces; a counter may go further.
 _MOST_MESSAGES: Final = 1 << 32
+#: What `update_into` wants behind its result: cryptography 42, which Airflow 3.0 pins, counts a block.
+_ROOM_BYTES: Final = 15 if int(cryptography.__version__.split(".")[0]) < 43 else 0
 #: Subkeys that are kept. A forged incarnation only costs one derivation.
 _SUBKEYS_KEPT: Final = 256
 
@@ -93,7 +96,7 @@ class AesGcmSealer:
         hidden = memoryview(unwritten(total_bytes(body) + TAG_BYTES))
         end = 0
         for piece in body:
-            end += context.update_into(piece, hidden[end : end + len(piece)])
+            end += context.update_into(piece, hidden[end:])
         context.finalize()
         hidden[end:] = context.tag
         return prologue, hidden
@@ -142,7 +145,10 @@ class _GcmOpening:
         return made
 
     def take_into(self, place: memoryview) -> None:
-        self._context.update_into(self._body[: len(place)], place)
+        roomy = memoryview(unwritten(len(place) + _ROOM_BYTES)) if _ROOM_BYTES else place
+        self._context.update_into(self._body[: len(place)], roomy)
+        if _ROOM_BYTES:
+            place[:] = roomy[: len(place)]
         self._body = self._body[len(place) :]
 
     def finish(self) -> None:
