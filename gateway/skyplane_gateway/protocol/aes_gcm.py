@@ -51,7 +51,7 @@ _LABEL: Final = b"skyplane wire v1 aes-256-gcm "
 _NONCE: Final = struct.Struct(">4xQ")
 #: Messages of one subkey. SP 800-38D sets this limit for random nonces; a counter may go further.
 _MOST_MESSAGES: Final = 1 << 32
-#: What `update_into` wants behind its result: cryptography 42, which Airflow 3.0 pins, counts a block.
+#: Room that `update_into` wants behind its result in cryptography 42, which Airflow 3.0 pins.
 _ROOM_BYTES: Final = 15 if int(cryptography.__version__.split(".")[0]) < 43 else 0
 #: Subkeys that are kept. A forged incarnation only costs one derivation.
 _SUBKEYS_KEPT: Final = 256
