@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -16,21 +16,14 @@ from typing import TYPE_CHECKING, Final
 from skyplane_gateway.common.job_options import Verification
 from skyplane_orchestration.grids.gateway_speed import RELAY, SINK, SOURCE, Role
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import NO_LIMITS, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.units import BYTES_PER_MIB, gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.provision.local import LocalOptions
 
@@ -84,7 +77,7 @@ def chain(options: LocalOptions) -> Iterator[Chain]:
         secret=FleetSecret(secrets.token_bytes(32)),
         poll_s=0.1,
     )
-    fleet = client.provision(_plan())
+    fleet = client.provision(_plan(client.grid))
     try:
         yield Chain(client, fleet)
     finally:
@@ -116,28 +109,25 @@ def speed_with_files() -> dict[Role, float]:
         return {role: median(rates[role] for rates in rounds[1:]) for role in _REGIONS}
 
 
-def _plan() -> TransferPlan:
+def _plan(grid: Grid) -> TransferPlan:
     """One gateway in each role."""
+    from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
+    from skyplane_orchestration.planner.overlay import Overlay
+
     regions = tuple(_REGIONS.values())
-    return TransferPlan(
-        src=regions[0],
-        dst=regions[-1],
-        objective={},
-        throughput_gbps=1.0,
-        volume_gb=None,
-        transfer_s=None,
-        provision_s=0.0,
-        cost=PlanCost(None, None, None, None, 0.0),
-        instances={region: InstanceGroup("process", 1) for region in regions},
-        edges=tuple(PlanEdge(*ends, 1.0, _CONNECTIONS, 1.0, 0.0) for ends in pairwise(regions)),
-        paths=(PlanPath(regions, 1.0),),
-        binding=(),
-        solver=SolverReport("given", 0.0, 0.0, 0.0),
-        grid=GridReference("none", "", "modelled"),
-    )
+    flows = dict.fromkeys(pairwise(regions), 1.0)
+    instances = dict.fromkeys(regions, 1)
+    types = dict.fromkeys(regions, grid.instance_type("aws"))
+    connections = dict.fromkeys(flows, _CONNECTIONS)
+    overlay = Overlay(1.0, {regions: 1.0}, flows, connections, instances, types)
+    request = PlanRequest(grid, regions[0], regions[-1:], None, None, NO_LIMITS)
+    solver = SolverReport("given", 0.0, 0.0, 0.0)
+    return assemble(request, overlay, objective={}, binding=(), solver=solver)
 
 
 def _cpu_s_of(pid: int) -> float:
-    """CPU seconds of a process and its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU seconds of a process and its threads so far, to the nanosecond; on Linux.
+
+    The clock's id is that of clock_getcpuclockid(3): `/proc` counts hundredths of a second.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
