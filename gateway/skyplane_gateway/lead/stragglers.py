@@ -24,6 +24,9 @@ _MEASURED_AT_LEAST: Final = 4
 #: A chunk is slow after so many medians, and not before so many seconds.
 _SLOW_MEDIANS: Final = 4.0
 _SLOW_AT_LEAST_S: Final = 1.0
+#: As long on a tree: an order may be held for other transfers, and a branch hold its chunk up, for
+#: 5 s each before a gateway goes on without them. Sent again, the chunk would be paid again.
+_SLOW_ON_TREES_S: Final = 10.0
 
 
 class Stragglers:
@@ -54,7 +57,8 @@ class Stragglers:
             await asyncio.sleep(_INTERVAL_S)
             if self._dispatcher.waiting or len(self.durations_s) < _MEASURED_AT_LEAST:
                 continue
-            limit_s = max(_SLOW_AT_LEAST_S, _SLOW_MEDIANS * median(self.durations_s))
+            least_s = _SLOW_ON_TREES_S if self._dispatcher.has_trees else _SLOW_AT_LEAST_S
+            limit_s = max(least_s, _SLOW_MEDIANS * median(self.durations_s))
             if slow := self._slow(limit_s):
                 await self._probe.update(slow)
                 self._reroute(limit_s)

@@ -119,6 +119,7 @@ class Scene:
 
     Args:
         paths: route number -> nodes.
+        on_trees: each follows a tree, which other transfers share.
     """
 
     def __init__(
@@ -126,8 +127,12 @@ class Scene:
         sources: dict[str, FakeSource],
         *paths: tuple[str, ...],
         capacity: int = 1000,
+        on_trees: bool = False,
     ) -> None:
-        routes = [Route(i, nodes, (1,) * (len(nodes) - 1), 1.0) for i, nodes in enumerate(paths)]
+        routes = [
+            Route(i, nodes, (1,) * (len(nodes) - 1), 1.0, tree=100 + i if on_trees else None)
+            for i, nodes in enumerate(paths)
+        ]
         sinks = {nodes[-1]: capacity for nodes in paths}
         self.dispatcher = Dispatcher(routes, sinks, STALL_S)
         self.sinks = {node: FakeSink() for node in sinks}

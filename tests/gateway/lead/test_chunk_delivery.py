@@ -417,6 +417,28 @@ async def test_idle_paths_take_the_last_chunks_of_a_slow_one() -> None:
     assert scene.dispatcher.reasons_down() == {}
 
 
+@pytest.mark.parametrize(
+    ("on_trees", "late_s", "is_sent_again"),
+    [(False, 8.0, True), (True, 8.0, False), (True, 30.0, True)],
+)
+async def test_a_chunk_that_others_may_hold_up_is_not_sent_and_paid_again(
+    on_trees: bool, late_s: float, is_sent_again: bool
+) -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), on_trees=on_trees)
+
+    async def dispatch(orders: Sequence[ChunkOrder]) -> None:
+        for order in orders:
+            source.orders.append(order)
+            is_late = order.chunk == 9 and order.attempt == 1
+            asyncio.get_running_loop().call_later(late_s if is_late else 0.1, source.answer, order)
+
+    source.dispatch = dispatch  # type: ignore[method-assign]
+    await scene.deliver(*(rows(f"k{number}") for number in range(9)))
+    await scene.close()
+    assert (len(source.orders) > 9) == is_sent_again
+
+
 events = st.lists(
     st.tuples(
         st.integers(0, 3),
