@@ -1,6 +1,6 @@
-"""Copies a model to three regions side by side, each over its own plan and fleet.
+"""Copies a model to three regions over one fleet: what they share of the way is sent once.
 
-The destinations do not wait for each other: a failed copy does not stop the other two.
+A failed copy does not stop the other two. The task then fails, and a retry copies what is missing.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from datetime import timedelta
 
 from airflow.providers.common.compat.sdk import DAG
 
-from skyplane_orchestration.operators import skyplane_transfer_group
+from skyplane_orchestration.operators import SkyplaneTransferOperator
 
-DESTINATIONS = {
-    "paris": ("s3://example-paris/models/", "aws:eu-west-3"),
-    "tokyo": ("s3://example-tokyo/models/", "aws:ap-northeast-1"),
-    "oregon": ("s3://example-oregon/models/", "aws:us-west-2"),
-}
+#: Stores that know their regions need only URLs.
+DESTINATIONS = [
+    {"url": "s3://example-paris/models/", "region": "aws:eu-west-3"},
+    {"url": "s3://example-tokyo/models/", "region": "aws:ap-northeast-1"},
+    {"url": "s3://example-oregon/models/", "region": "aws:us-west-2"},
+]
 
 with DAG(
     dag_id="fan_out",
@@ -24,14 +25,12 @@ with DAG(
     catchup=False,
     tags=["skyplane", "example"],
 ) as dag:
-    for city, (url, region) in DESTINATIONS.items():
-        skyplane_transfer_group(
-            f"to_{city}",
-            source_url="s3://example-sydney/models/",
-            source_region="aws:ap-southeast-2",
-            destination_url=url,
-            destination_region=region,
-            conflict="replace-if-different",
-            retries=2,
-            retry_delay=timedelta(minutes=1),
-        )
+    SkyplaneTransferOperator(
+        task_id="replicate",
+        source_url="s3://example-sydney/models/",
+        source_region="aws:ap-southeast-2",
+        destinations=DESTINATIONS,
+        conflict="replace-if-different",
+        retries=2,
+        retry_delay=timedelta(minutes=1),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from tests.transfer import samples
 
@@ -22,8 +22,10 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.place_digest import SourceVersion
+from skyplane_orchestration.transfer.fan_out import FanOut
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
@@ -195,12 +197,15 @@ class FakeClient:
         job: TransferJob,
         further: Sequence[Location],
         *,
+        manifest: str | None = None,
         on_fleet: Any = lambda _: None,
-        **_: Any,
+        on_full: Any = None,
     ) -> dict[str, TransferResult]:
+        jobs = [job, *(replace(job, destination=one) for one in further)]
+        FanOut(cast("Any", None), jobs, RunOptions(manifest=manifest))
+        self._await_room(on_full)
         on_fleet(self._fleet())
         self._note("run_to_all", (job, list(further)))
-        jobs = [job, *(replace(job, destination=one) for one in further)]
         return {one.destination.url: self._result(one) for one in jobs}
 
     def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:

@@ -1,8 +1,7 @@
 """Copies a model to three regions: one op, and an asset for each destination.
 
-A failed copy does not stop the other two, and a run may select some of them. The op copies to one
-destination after the other. For copies side by side, make each one with
-`build_skyplane_transfer_asset`.
+One fleet copies to all of them, and what they share of the way is sent once. A failed copy does not
+stop the other two, and a run may select some of them.
 """
 
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ class Translator(DagsterSkyplaneTranslator):
     retry_policy=dg.RetryPolicy(max_retries=2, delay=60),
 )
 def models(context: dg.AssetExecutionContext, skyplane: SkyplaneResource) -> Iterator[Any]:
-    yield from skyplane.run(context=context)
+    yield from skyplane.run(context=context, one_fleet=True)
 
 
 defs = dg.Definitions(

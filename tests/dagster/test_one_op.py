@@ -12,6 +12,7 @@ from tests.transfer import samples
 
 from skyplane_orchestration.dagster import SkyplaneResource, skyplane_assets
 from skyplane_orchestration.errors import (
+    DestinationsFailed,
     PlanInfeasible,
     StoreUnavailable,
     TooManyFleets,
@@ -261,3 +262,50 @@ def test_an_asset_without_a_job_says_how_to_give_one(lab: Lab) -> None:
         yield from skyplane.run(context)
 
     assert "define it with skyplane_assets" in failure(lab.materialize(report)).description
+
+
+def test_one_fleet_brings_the_objects_to_all_assets(lab: Lab) -> None:
+    result = lab.materialize(assets_of(JOBS, {"one_fleet": True}))
+    assert result.success
+    ((job, further),) = lab.client.of("run_to_all")
+    assert [job.destination, *further] == [one.destination for one in JOBS.values()]
+    assert copied(lab) == []
+    assert {name: row["dagster/uri"] for name, row in told(result).items()} == {
+        name: job.destination.url for name, job in JOBS.items()
+    }
+
+
+def test_one_asset_needs_no_shared_fleet(lab: Lab) -> None:
+    assert lab.materialize(assets_of(JOBS, {"one_fleet": True}), selection=["tokyo"]).success
+    assert copied(lab) == ["s3://tokyo/models/"]
+
+
+def test_a_destination_that_fails_fails_its_asset_alone(lab: Lab) -> None:
+    urls = [job.destination.url for job in JOBS.values()]
+    done = {url: samples.result() for url in urls[:2]}
+    error = DestinationsFailed.of(done, {urls[2]: StoreUnavailable("down")})
+    lab.client.fail("run_to_all", error)
+    result = lab.materialize(assets_of(JOBS, {"one_fleet": True}))
+    assert not result.success
+    assert set(told(result)) == {"paris", "tokyo"}
+    assert "down" in failure(result).description
+
+
+def test_a_fleet_for_all_that_cannot_be_planned_fails_without_a_retry(lab: Lab) -> None:
+    lab.client.fail("run_to_all", PlanInfeasible("no path"))
+    result = lab.materialize(assets_of(JOBS, {"one_fleet": True}))
+    assert "no path" in failure(result).description
+    assert failure(result).metadata["skyplane/error"].value["is_permanent"]
+
+
+def test_a_fleet_for_all_waits_for_the_end_of_another(lab: Lab) -> None:
+    lab.client.full = [TooManyFleets.of("prod", 2, ("aa", "bb"))]
+    assert lab.materialize(assets_of(JOBS, {"one_fleet": True})).success
+    assert lab.client.full == []
+
+
+def test_jobs_that_differ_in_more_than_their_destinations_are_refused(lab: Lab) -> None:
+    jobs = {**JOBS, "other": job_to("s3://rome/models/", "s3://perth/models/")}
+    result = lab.materialize(assets_of(jobs, {"one_fleet": True}))
+    assert "differ in their destinations alone" in failure(result).description
+    assert lab.client.of("run_to_all") == []

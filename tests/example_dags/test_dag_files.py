@@ -30,7 +30,7 @@ EXAMPLES = {
     "within_budget",
 }
 #: Without a fleet of their own.
-NO_FLEET = {"mapped_fleets", "nightly_sweep", "quick_transfer"}
+NO_FLEET = {"fan_out", "mapped_fleets", "nightly_sweep", "quick_transfer"}
 
 
 @pytest.fixture(scope="module")

@@ -510,12 +510,16 @@ def test_a_destination_that_fails_fails_the_task_and_all_results_are_kept(
     hook.client(context, "replicate").fail("run_to_all", error)
     with pytest.raises(AirflowException, match=r"1 of 2 destinations failed: s3://two/: down"):
         replicate().execute(context)
-    assert list(context["pushed"]["failed_transfer"]) == PLACES[:1]
+    pushed = context["pushed"]["failed_transfer"]
+    assert TransferResult.from_dict(pushed[PLACES[0]]) == samples.result()
+    assert pushed[PLACES[1]]["error"]["message"] == "down"
 
 
-@pytest.mark.parametrize(
-    "more", [{"destination_url": "s3://x/"}, {"fleet": {}}, {"destinations": "{{ var.value.x }}"}]
-)
-def test_destinations_that_cannot_be_are_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationInvalid, match="destinations"):
-        replicate(**more)
+def test_a_destination_may_have_a_region_and_templates(hook: Any, context: Any) -> None:
+    places = [{"url": "s3://{{ ds }}/", "region": "aws:eu-west-3"}, Location("s3://two/")]
+    operator = replicate(destinations=places)
+    operator.render_template_fields(cast("Any", {**context, "ds": "one"}))
+    operator.execute(context)
+    ((job, further),) = hook.clients["replicate"].of("run_to_all")
+    assert job.destination == Location("s3://one/", "aws:eu-west-3")
+    assert further == [Location("s3://two/")]

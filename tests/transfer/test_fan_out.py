@@ -109,7 +109,7 @@ def test_gateways_count_what_an_edge_carried_on_trees_and_on_routes() -> None:
     ("changes", "options", "clue"),
     [
         ([{}, {}], {}, "more than once"),
-        ([{"move": True}], {}, "a move"),
+        ([{"move": True}], {}, "move is for one destination"),
         ([{}], {"manifest": "/m.csv"}, "manifest"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -30,7 +31,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
-from skyplane_orchestration.transfer.task_log import RunLog, log_result
+from skyplane_orchestration.transfer.task_log import RunLog, log_full, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
@@ -67,7 +68,12 @@ class OneOp:
         """Copy for one asset after the other; fail at the end if a copy has failed."""
         failed: dict[str, SkyplaneError] = {}
         selected = self._selected(job, manifest, made_for)
-        copy = self._together(selected) if self.one_fleet and len(selected) > 1 else self._copy
+        copy: Callable[[AssetTransfer, str, TransferJob], Copy] = self._copy
+        if self.one_fleet and len(selected) > 1:
+            try:
+                copy = self._together(selected, manifest)
+            except SkyplaneError as error:
+                raise failure_of(error) from error
         for asset, jobs in selected:
             errors: list[SkyplaneError] = []
             copies: dict[str, Copy] = {}
@@ -119,7 +125,9 @@ class OneOp:
         return Copy(materialization_metadata(job, plan, result), result)
 
     def _together(
-        self, selected: Sequence[tuple[AssetTransfer, Mapping[str, TransferJob]]]
+        self,
+        selected: Sequence[tuple[AssetTransfer, Mapping[str, TransferJob]]],
+        manifest: str | None,
     ) -> Callable[[AssetTransfer, str, TransferJob], Copy]:
         """Copy for all assets over one fleet; what then gives the copy of each, or its error."""
         context, (first, own) = self.context, selected[0]
@@ -127,11 +135,10 @@ class OneOp:
         partition = next(iter(own))
         same = [replace(job, destination=jobs[0].destination) == jobs[0] for job in jobs]
         if len(jobs) != len(selected) or not all(same):
-            error = ConfigurationInvalid(
+            raise ConfigurationInvalid(
                 "one_fleet is for assets that copy one source and differ in their destinations"
                 " alone, one partition at a time"
             )
-            raise failure_of(error) from error
         client = self.resource.client(
             first.identity(self.resource.deployment, context.run, partition), self.gateways
         )
@@ -140,7 +147,13 @@ class OneOp:
         errors: Mapping[str, SkyplaneError] = {}
         further = [job.destination for job in jobs[1:]]
         try:
-            results = client.run_to_all(jobs[0], further, on_fleet=run.on_fleet)
+            results = client.run_to_all(
+                jobs[0],
+                further,
+                manifest=manifest,
+                on_fleet=run.on_fleet,
+                on_full=partial(log_full, context.log),
+            )
         except DestinationsFailed as error:
             results, errors = dict(error.results), error.errors
         plan = run.fleets[-1].plan if run.fleets else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from skyplane_gateway.common.errors import naming
 from skyplane_gateway.common.schema import Document, check
 from skyplane_gateway.common.wording import FieldName, Text
-from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")
 LOCAL_CLOUD: Final = "local"
@@ -168,6 +168,14 @@ def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Locati
     """
     with naming(names):
         return Location(**given)
+
+
+def require_different(urls: Sequence[str]) -> None:
+    """Raise ConfigurationInvalid for a destination that is given twice."""
+    places = [url.rstrip("/") for url in urls]
+    for url, place in zip(urls, places, strict=True):
+        if places.count(place) > 1:
+            raise ConfigurationInvalid(f"the destination {url} is given more than once; omit one")
 
 
 def holds_template(text: str) -> bool:

@@ -87,7 +87,7 @@ class SkyplaneSweepOperator(SkyplaneOperator):
         from skyplane_orchestration.hooks.credential_refs import credential_ref
 
         reference = credential_ref(self.destination_conn_id)
-        locations = [self._location(destination) for destination in self.destinations]
+        locations = [location_of(one, self.destination_endpoint) for one in self.destinations]
         return [
             self.hook.placed(
                 place if place.credential_ref else replace(place, credential_ref=reference)
@@ -95,12 +95,14 @@ class SkyplaneSweepOperator(SkyplaneOperator):
             for place in locations
         ]
 
-    def _location(self, destination: Destination) -> Location:
-        if isinstance(destination, Mapping):
-            return Location.from_dict(destination)
-        if isinstance(destination, str):
-            return named_location(
-                {"url": destination, "endpoint_url": self.destination_endpoint},
-                {"url": "destinations", "endpoint_url": "destination_endpoint"},
-            )
-        return destination
+
+def location_of(destination: Destination, endpoint: str) -> Location:
+    """The location; `endpoint` is that of a URL. Raises InvalidLocation."""
+    if isinstance(destination, Mapping):
+        return Location.from_dict(destination)
+    if isinstance(destination, str):
+        return named_location(
+            {"url": destination, "endpoint_url": endpoint},
+            {"url": "destinations", "endpoint_url": "destination_endpoint"},
+        )
+    return destination

@@ -17,9 +17,11 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.lineage.facts import ends_facts, facts_of_all, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
+from skyplane_orchestration.model.location import require_different
 from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
+from skyplane_orchestration.operators.sweep import Destination, location_of
 from skyplane_orchestration.report.task_documents import FAILED_TRANSFER, LINEAGE
 from skyplane_orchestration.transfer.progress_log import heading
 from skyplane_orchestration.transfer.task_log import RunLog, log_result
@@ -55,7 +57,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
-        destinations: URLs, in place of `destination_url`; their stores know their regions.
+        destinations: URLs, in place of `destination_url`, whose stores know their regions; or
+            locations, or their `to_dict()`, such as `{"url": ..., "region": ...}`.
         manifest: path or URL for the list of all objects, in the format of its suffix.
         gateways: where one task runs its gateways. `auto`: inside its own process for up to
             64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
@@ -86,7 +89,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
     operator_extra_links = (SkyplaneTransferLink(), SkyplaneLineageLink())
     fleet: Mapping[str, Any] | None
-    destinations: Sequence[str] | None
+    destinations: Sequence[Destination] | None
     manifest: str | None
     gateways: GatewayPlace
     cancel_on_kill: bool
@@ -97,7 +100,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self,
         *,
         fleet: Document | None = None,
-        destinations: Sequence[str] | None = None,
+        destinations: Sequence[Destination] | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
         cancel_on_kill: Flag = True,
@@ -105,12 +108,9 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         poll_interval_s: float | str = 5.0,
         **kwargs: Any,
     ) -> None:
-        if destinations:
-            if fleet is not None or kwargs.get("destination_url"):
-                raise ConfigurationInvalid("destinations go without fleet and destination_url")
-            if isinstance(destinations, str):
-                raise ConfigurationInvalid("destinations is a list of URLs, not one text")
-            kwargs["destination_url"] = destinations[0]
+        if destinations is not None:
+            given = {**kwargs, "fleet": fleet, "manifest": manifest}
+            kwargs["destination_url"] = _first_of(destinations, given)
         super().__init__(**kwargs)
         _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
@@ -139,7 +139,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
         if self.destinations:
-            return self._to_all(context, client, job, self.destinations[1:])
+            return self._to_all(context, client, job, self.destinations)
         fleet = None if self._is_one_task else self._given_fleet()
         fleets = [] if fleet is None else [fleet]
         # The client itself ends a transfer on a fleet of its own.
@@ -159,24 +159,29 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         return self._conclude(context, job, fleets[-1] if fleets else None, done)
 
     def _to_all(
-        self, context: Context, client: Client, job: TransferJob, urls: Sequence[str]
+        self, context: Context, client: Client, job: TransferJob, given: Sequence[Destination]
     ) -> dict[str, Any]:
-        """Copy to the destination of the job and to further ones; URL -> result."""
-        further = [replace(job.destination, url=url, region="") for url in urls]
-        jobs = {place.url: replace(job, destination=place) for place in (job.destination, *further)}
+        """Copy to all destinations; URL -> result. Their credentials are those of the job."""
+        own = [location_of(one, job.destination.endpoint_url) for one in given]
+        reference = job.destination.credential_ref
+        places = [
+            self.hook.placed(replace(one, credential_ref=one.credential_ref or reference))
+            for one in own
+        ]
+        jobs = {place.url: replace(job, destination=place) for place in places}
         fleets: list[Fleet] = []
         run = RunLog(self.log, fleets)
         try:
             results = client.run_to_all(
-                job,
-                further,
-                manifest=self.manifest,
+                replace(job, destination=places[0]),
+                places[1:],
                 on_fleet=run.on_fleet,
                 on_full=self.on_full(context),
             )
         except DestinationsFailed as error:
             self._conclude_all(context, jobs, fleets, error.results)
-            found = {url: result.to_dict() for url, result in error.results.items()}
+            found = {url: {"error": one.to_dict()} for url, one in error.errors.items()}
+            found |= {url: result.to_dict() for url, result in error.results.items()}
             self.push(context, FAILED_TRANSFER, found)
             raise
         self._conclude_all(context, jobs, fleets, results)
@@ -365,6 +370,29 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             client.cancel(fleet, submitted)
         except SkyplaneError as error:
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
+
+
+#: Arguments that are for one destination.
+_OF_ONE: Final = (
+    "fleet", "job", "destination_url", "destination_region", "manifest", "deferrable",
+)  # fmt: skip
+
+
+def _first_of(destinations: object, given: Mapping[str, Any]) -> str:
+    """The URL of the first destination. Raises ConfigurationInvalid."""
+    if not isinstance(destinations, Sequence) or isinstance(destinations, str):
+        raise ConfigurationInvalid(f"destinations is a list of URLs, not {destinations!r}")
+    if not destinations:
+        raise ConfigurationInvalid("destinations is an empty list; name at least one")
+    for name in _OF_ONE:
+        if given.get(name):
+            raise ConfigurationInvalid(f"destinations go without {name}; omit one of them")
+    urls = [
+        str(one.get("url", "")) if isinstance(one, Mapping) else getattr(one, "url", str(one))
+        for one in destinations
+    ]
+    require_different(urls)
+    return urls[0]
 
 
 def _check_values(arguments: Mapping[str, Any]) -> None:

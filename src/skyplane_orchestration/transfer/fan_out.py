@@ -30,8 +30,10 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import require_different
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.actual_cost import with_other_items
 from skyplane_orchestration.transfer.client_context import ClientContext
@@ -184,14 +186,14 @@ class FanOut:
 
 
 def _require_possible(jobs: Sequence[TransferJob], options: RunOptions) -> None:
-    urls = [job.destination.url for job in jobs]
-    if len(set(urls)) < len(urls):
-        raise ConfigurationInvalid("a destination is given more than once")
+    require_different([job.destination.url for job in jobs])
+    for job in jobs:
+        require_ends_apart(job)
     if any(job.move for job in jobs):
-        raise ConfigurationInvalid("a move has one destination: it deletes what it has copied")
+        raise ConfigurationInvalid.about("{move} is for one destination; omit it")
     if options.manifest is not None:
-        raise ConfigurationInvalid(
-            "a manifest is of one destination: run a job for each to get them"
+        raise ConfigurationInvalid.about(
+            "{manifest} is of one destination; omit it, or run a job for each to get them"
         )
 
 
