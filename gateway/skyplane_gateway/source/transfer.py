@@ -149,6 +149,8 @@ class SourceTransfer:
         self._newest: dict[int, int] = {}
         #: Chunk -> the attempt in flight, and its task.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
+        #: Tell sinks of sendings that newer attempts have replaced.
+        self._aborts: set[asyncio.Task[None]] = set()
         self._workers = [asyncio.create_task(self._work()) for _ in range(gateway.readers)]
 
     # -- the lead's side
@@ -254,8 +256,8 @@ class SourceTransfer:
         """Stop reading, close the store, and end every wait for outcomes."""
         self._is_closed = True
         self._news.set()
-        for worker in self._workers:
-            worker.cancel()
+        for task in (*self._workers, *self._aborts):
+            task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         for shared in tuple(self._shared.values()):
             shared.fail(None)
@@ -288,25 +290,30 @@ class SourceTransfer:
             if not task.cancelled():
                 task.result()
                 return
-            # A newer attempt has replaced it, and its route may be stuck.
-            self._sendings.pop(self._chunk_of(order), None)
+            sending = self._sendings.pop(self._chunk_of(order), None)
             self._forget(order)
+            # A newer attempt has replaced it, and its route may be stuck.
+            ending = asyncio.create_task(self._abort(sending))
+            self._aborts.add(ending)
+            ending.add_done_callback(self._aborts.discard)
         finally:
             task.cancel()
             if self._tasks.get(order.chunk) == (order.attempt, task):
                 del self._tasks[order.chunk]
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        sending = self._sendings.pop(self._chunk_of(order), None)
-        framer = sending.framer if sending is not None else None
-        frame = framer.abort() if framer is not None else None
-        if frame is not None:
-            # Else the sink would hold half a chunk until the transfer ends.
-            with suppress(GatewayLost):
-                await self._routes.send_frame(frame)
+        await self._abort(self._sendings.pop(self._chunk_of(order), None))
         # Errors of the destination come in receipts.
         at_source = isinstance(error, StoreError)
         self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
+
+    async def _abort(self, sending: SentChunk | None) -> None:
+        """Tell the sink that no rest comes: else it holds half a chunk until the transfer ends."""
+        framer = sending.framer if sending is not None else None
+        frame = framer.abort() if framer is not None else None
+        if frame is not None:
+            with suppress(GatewayLost):
+                await self._routes.send_frame(frame)
 
     async def _send(self, order: ChunkOrder) -> None:
         # A single range may be large and is sent while it is read. Small objects are read

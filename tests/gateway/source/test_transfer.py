@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
+from tests.gateway.transport.lab import until
 from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 
 from skyplane_gateway.common.checksum import crc32c
@@ -98,6 +99,43 @@ async def test_the_largest_chunk_goes_in_full_frames() -> None:
         framer = source._framer(ChunkId(bytes(8), KEY, 1, 0, 1, 1), manifest, UNSEALED)
         assert framer.next_bytes > MAX_PAYLOAD_BYTES - 1000
         await source.close()
+
+
+class _Stuck(_Routes):
+    """Takes two frames of the first attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_stuck, self.is_free = asyncio.Event(), asyncio.Event()
+
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None:
+        if len(self.sent) == 2:
+            self.is_stuck.set()
+            await self.is_free.wait()
+        await super().send_frame(frame, turn)
+
+    def frame_bytes(self, number: int) -> int:
+        return 10
+
+
+async def test_a_sink_learns_that_no_rest_of_an_earlier_attempt_comes() -> None:
+    create_bucket("replaced")
+    store, routes = MemoryStore(StoreSpec("memory", "replaced")), _Stuck()
+    wanted = RangeOrder("a", store.put("a", bytes(100)).etag, 0, 100, "to/a")
+    with ThreadPoolExecutor(2) as threads:
+        source = _source(threads, store, routes)
+        source.take(ChunkOrder(1, 1, 0, "objects", (wanted,)))
+        await routes.is_stuck.wait()
+        source.take(ChunkOrder(1, 2, 0, "objects", (wanted,)))
+        routes.is_free.set()
+        await until(lambda: len(routes.sent) == 13)
+        await source.close()
+    first = [frame for frame in routes.sent if frame.header.chunk_id.attempt == 1]
+    assert [(frame.header.is_last, frame.payload_bytes) for frame in first] == [
+        (False, 10),
+        (False, 10),
+        (True, 0),
+    ]
 
 
 async def ended_by(store: MemoryStore, routes: _Routes, *orders: ChunkOrder) -> list[RangeOutcome]:
