@@ -102,7 +102,7 @@ def test_every_face_refuses_in_one_line(
     [
         ({"destinations": "{{ var.value.x }}"}, "is a list of URLs, not '{{ var.value.x }}'"),
         ({"destinations": "s3://a/"}, "is a list of URLs, not 's3://a/'"),
-        ({"destinations": []}, "empty list"),
+        ({"destinations": []}, r"is a list of URLs, not \[\]"),
         ({"destinations": [7]}, r"destinations\[0\] must be"),
         ({"destination_url": "s3://x/"}, "destination_url"),
         ({"destination_region": "aws:us-east-1"}, "destination_region"),

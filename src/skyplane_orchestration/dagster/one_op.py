@@ -21,7 +21,13 @@ from skyplane_orchestration.dagster.metadata import (
     data_version_of,
     materialization_metadata,
 )
-from skyplane_orchestration.dagster.ops import AssetTransfer, copied, failure_of, log_failure
+from skyplane_orchestration.dagster.ops import (
+    AssetTransfer,
+    as_failures,
+    copied,
+    failure_of,
+    log_failure,
+)
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -70,10 +76,8 @@ class OneOp:
         selected = self._selected(job, manifest, made_for)
         copy: Callable[[AssetTransfer, str, TransferJob], Copy] = self._copy
         if self.one_fleet and len(selected) > 1:
-            try:
+            with as_failures():
                 copy = self._together(selected, manifest)
-            except SkyplaneError as error:
-                raise failure_of(error) from error
         for asset, jobs in selected:
             errors: list[SkyplaneError] = []
             copies: dict[str, Copy] = {}
@@ -97,7 +101,7 @@ class OneOp:
     ) -> list[tuple[AssetTransfer, dict[str, TransferJob]]]:
         """The selected assets in the order of their definition, with the jobs of partitions."""
         selected = self.context.selected_asset_keys
-        try:
+        with as_failures():
             checked(TransferJob | None, job, "job")
             checked(str | None, manifest, "manifest")
             checked(str | None, made_for, "partition_key")
@@ -110,8 +114,6 @@ class OneOp:
                 if spec.key in selected
             ]
             return [(asset, asset.jobs_of(self.context, len(assets))) for asset in assets]
-        except SkyplaneError as error:
-            raise failure_of(error) from error
 
     def _copy(self, asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
         context, resource = self.context, self.resource
@@ -147,12 +149,9 @@ class OneOp:
         errors: Mapping[str, SkyplaneError] = {}
         further = [job.destination for job in jobs[1:]]
         try:
+            on_full = partial(log_full, context.log)
             results = client.run_to_all(
-                jobs[0],
-                further,
-                manifest=manifest,
-                on_fleet=run.on_fleet,
-                on_full=partial(log_full, context.log),
+                jobs[0], further, manifest=manifest, on_fleet=run.on_fleet, on_full=on_full
             )
         except DestinationsFailed as error:
             results, errors = dict(error.results), error.errors

@@ -187,7 +187,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
 
 
 @contextmanager
-def _as_failures() -> Iterator[None]:
+def as_failures() -> Iterator[None]:
     try:
         yield
     except SkyplaneError as error:
@@ -200,7 +200,7 @@ def _as_failures() -> Iterator[None]:
 def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
     @asset.op("plan", ins={name: dg.In(dg.Nothing) for name in waits_for}, pool=asset.pool)
     def plan(context: dg.AssetExecutionContext) -> Document:
-        with _as_failures():
+        with as_failures():
             require_materialized(context)
             jobs = list(asset.jobs_of(context).values())
             for job in jobs:
@@ -215,7 +215,7 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
 def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
     @asset.op("provision", ins={"plan": dg.In(dict)}, pool=asset.pool)
     def provision(context: dg.AssetExecutionContext, plan: Document) -> Document:
-        with _as_failures():
+        with as_failures():
             client = asset.client_of(context)
             tag_run(context, client)
             # After a failure or an interruption no started gateway is left.
@@ -295,7 +295,7 @@ def copied(
 def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
     @asset.op("teardown", ins={"outcome": dg.In(dict)})
     def teardown(context: dg.AssetExecutionContext, outcome: Document) -> Document:
-        with _as_failures():
+        with as_failures():
             report = asset.client_of(context).teardown(Fleet.from_dict(outcome["fleet"]))
         log_teardown(context.log, report, logging.DEBUG)
         return {"stopped": list(report.stopped)}

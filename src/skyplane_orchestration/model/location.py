@@ -172,9 +172,8 @@ def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Locati
 
 def require_different(urls: Sequence[str]) -> None:
     """Raise ConfigurationInvalid for a destination that is given twice."""
-    places = [url.rstrip("/") for url in urls]
-    for url, place in zip(urls, places, strict=True):
-        if places.count(place) > 1:
+    for url in urls:
+        if sum(other.rstrip("/") == url.rstrip("/") for other in urls) > 1:
             raise ConfigurationInvalid(f"the destination {url} is given more than once; omit one")
 
 

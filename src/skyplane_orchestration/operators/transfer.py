@@ -162,11 +162,10 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self, context: Context, client: Client, job: TransferJob, given: Sequence[Destination]
     ) -> dict[str, Any]:
         """Copy to all destinations; URL -> result. Their credentials are those of the job."""
-        own = [location_of(one, job.destination.endpoint_url) for one in given]
-        reference = job.destination.credential_ref
+        to = job.destination
         places = [
-            self.hook.placed(replace(one, credential_ref=one.credential_ref or reference))
-            for one in own
+            self.hook.placed(replace(one, credential_ref=one.credential_ref or to.credential_ref))
+            for one in (location_of(each, to.endpoint_url) for each in given)
         ]
         jobs = {place.url: replace(job, destination=place) for place in places}
         fleets: list[Fleet] = []
@@ -372,19 +371,12 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
 
 
-#: Arguments that are for one destination.
-_OF_ONE: Final = (
-    "fleet", "job", "destination_url", "destination_region", "manifest", "deferrable",
-)  # fmt: skip
-
-
 def _first_of(destinations: object, given: Mapping[str, Any]) -> str:
     """The URL of the first destination. Raises ConfigurationInvalid."""
-    if not isinstance(destinations, Sequence) or isinstance(destinations, str):
+    if not destinations or not isinstance(destinations, Sequence) or isinstance(destinations, str):
         raise ConfigurationInvalid(f"destinations is a list of URLs, not {destinations!r}")
-    if not destinations:
-        raise ConfigurationInvalid("destinations is an empty list; name at least one")
-    for name in _OF_ONE:
+    of_one = "fleet", "job", "destination_url", "destination_region", "manifest", "deferrable"
+    for name in of_one:
         if given.get(name):
             raise ConfigurationInvalid(f"destinations go without {name}; omit one of them")
     urls = [
