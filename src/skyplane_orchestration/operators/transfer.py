@@ -109,8 +109,9 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         **kwargs: Any,
     ) -> None:
         if destinations is not None:
-            given = {**kwargs, "fleet": fleet, "manifest": manifest}
-            kwargs["destination_url"] = _first_of(destinations, given)
+            kwargs["destination_url"] = _first(
+                destinations, fleet=fleet, manifest=manifest, **kwargs
+            )
         super().__init__(**kwargs)
         _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
@@ -371,7 +372,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
 
 
-def _first_of(destinations: object, given: Mapping[str, Any]) -> str:
+def _first(destinations: object, **given: Any) -> str:
     """The URL of the first destination. Raises ConfigurationInvalid."""
     if not destinations or not isinstance(destinations, Sequence) or isinstance(destinations, str):
         raise ConfigurationInvalid(f"destinations is a list of URLs, not {destinations!r}")

@@ -192,9 +192,7 @@ def _require_possible(jobs: Sequence[TransferJob], options: RunOptions) -> None:
     if any(job.move for job in jobs):
         raise ConfigurationInvalid.about("{move} is for one destination; omit it")
     if options.manifest is not None:
-        raise ConfigurationInvalid.about(
-            "{manifest} is of one destination; omit it, or run a job for each to get them"
-        )
+        raise ConfigurationInvalid.about("{manifest} is of one destination; omit it")
 
 
 def sent_over(fleet: Fleet, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Sent:
