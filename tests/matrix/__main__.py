@@ -148,7 +148,7 @@ def run_suites(line: Line, interpreter: Path, log: Path) -> Counter[str]:
     with log.open("wb") as output:
         status = subprocess.call(
             [interpreter, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}",
-             "-m", "not soak and not image",
+             "-m", "not soak and not image and not kubernetes",
              "--numprocesses", "3", "--dist", "loadfile", "--no-loadscope-reorder",
              *line.suites],
             cwd=REPOSITORY, env=kept, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
