@@ -50,6 +50,7 @@ class _Network:
         self._accept = socket.socket.accept
         self._close = socket.socket.close
         self._detach = socket.socket.detach
+        self._dup = socket.socket.dup
         self._sent = _SentBytes(directory)
 
     def install(self) -> None:
@@ -83,7 +84,12 @@ class _Network:
             network._sent.end(self)
             return network._detach(self)
 
-        for method in (connect, connect_ex, accept, close, detach):
+        def dup(self: socket.socket) -> socket.socket:
+            made = network._dup(self)
+            network._sent.move(self, made)
+            return made
+
+        for method in (connect, connect_ex, accept, close, detach, dup):
             setattr(socket.socket, method.__name__, method)
 
     def follow(self, connection: socket.socket, address: Any) -> None:
@@ -148,6 +154,13 @@ class _SentBytes:
                 self._process = os.getpid()
                 atexit.register(self._write)
                 threading.Thread(target=self._write_often, daemon=True).start()
+
+    def move(self, connection: socket.socket, duplicate: socket.socket) -> None:
+        """Follow the duplicate in place of the connection, which may be closed before it."""
+        with self._lock:
+            peer = self._open.pop(connection, None)
+            if peer is not None:
+                self._open[duplicate] = peer
 
     def end(self, connection: socket.socket) -> None:
         with self._lock:
