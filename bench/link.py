@@ -1,4 +1,4 @@
-"""What gateways take for each byte, and for each small object, without a network or a service.
+"""The processor time of gateways for each byte and each small object; needs no other machine.
 
     python -m bench.link [--json] [--smoke] [--rounds N] [--only ROW ...] [--bound PROGRAM]
 

@@ -106,8 +106,8 @@ def _routes_along_trees(
 ) -> tuple[Route, ...]:
     """A route to each destination along each piece of a tree; the piece has a number as well.
 
-    Of the connections of a hop, its routes share one of `TREE_CONNECTIONS + 1` parts, and the tree
-    gets the others (see `Tree.of`).
+    A hop has `TREE_CONNECTIONS + 1` parts of connections. Its routes share one part. The tree gets
+    the others (see `Tree.of`).
     """
     routes: list[Route] = []
     number = 0
