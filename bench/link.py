@@ -16,7 +16,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+from tests.ports import free_port
 from tests.provision.samples import make_plan
 
 from bench import null_store
@@ -151,10 +151,8 @@ def iperf3_rate(seconds: float) -> float:
     binary = shutil.which("iperf3")
     if binary is None:
         raise Unavailable("iperf3 is not installed")
-    port = _free_port()
-    with _running([binary, "-s", "-1", "-p", str(port)]):
-        _wait_for(port)
-        words = ["-p", str(port), "-P", str(CONNECTIONS), "-t", str(seconds), "-l", "1M", "-J"]
+    with _listening(lambda port: [binary, "-s", "-1", "-p", port]) as (_, port):
+        words = ["-p", port, "-P", str(CONNECTIONS), "-t", str(seconds), "-l", "1M", "-J"]
         command = [binary, "-c", "127.0.0.1", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8e9
@@ -173,14 +171,13 @@ class Prototype:
 
         The sink has copied them before: a gateway has memory from its earlier transfers, too.
         """
-        port = _free_port()
         target = folder.parent / "bound"
         target.mkdir()
         environment = {**os.environ, "SIZE": str(OBJECT_BYTES)}
         start = [sys.executable, self._program]
-        with _running([*start, "sink", str(port), str(target), mode], environment) as sink:
-            _wait_for(port)
-            command = [*start, "source", str(port), str(folder), str(CONNECTIONS), mode]
+        to_sink = [str(target), mode]
+        with _listening(lambda port: [*start, "sink", port, *to_sink], environment) as (sink, port):
+            command = [*start, "source", port, str(folder), str(CONNECTIONS), mode]
             for _ in range(2):
                 before = cpu_s_of(sink.pid)
                 done = subprocess.run(
@@ -195,27 +192,25 @@ class Prototype:
 
 
 @contextmanager
-def _running(
-    command: Sequence[str], environment: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+def _listening(
+    command: Callable[[str], Sequence[str]], environment: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A program that listens, and its port.
+
+    No connection asks whether it listens, because that would be the only one it takes.
+    """
+    port = free_port()
+    words = command(str(port))
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environment)
     try:
-        yield process
+        while not any(f":{port:04X} " in row and " 0A " in row for row in _tcp_rows()):
+            if process.poll() is not None:
+                raise subprocess.CalledProcessError(process.returncode, words)
+            time.sleep(0.01)
+        yield process, str(port)
     finally:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _wait_for(port: int) -> None:
-    """Wait until a program listens, without a connection, which would be its only one."""
-    while not any(f":{port:04X} " in row and " 0A " in row for row in _tcp_rows()):
-        time.sleep(0.01)
 
 
 def _tcp_rows() -> list[str]:
