@@ -7,7 +7,6 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -169,20 +168,13 @@ class Client:
         """One run of a job: its checks, its plan, its transfer. Make one for each run."""
         return JobRun(self._context, job)
 
-    def plan(
-        self,
-        job: TransferJob,
-        *,
-        proof_s: float | None = None,
-        may_assume: bool = False,
-    ) -> TransferPlan:
+    def plan(self, job: TransferJob, *, may_assume: bool = False) -> TransferPlan:
         """The best plan for a job.
 
         Asks the stores for missing regions, and lists the source if `volume_gb` is missing. Stays
         within the quotas of the provisioner's account.
 
         Args:
-            proof_s: without effect, with a warning; the next release refuses it.
             may_assume: where the gateways run on this machine, an end whose region neither its
                 store nor the job names counts as in that of the other end, with a note in the plan.
 
@@ -192,17 +184,13 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        _warn_of(proof_s)
         return self.job_run(job).plan(may_assume=may_assume)
 
-    def plan_to_all(
-        self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
-    ) -> TransferPlan:
+    def plan_to_all(self, job: TransferJob, further: Sequence[Location]) -> TransferPlan:
         """One plan for the job's destination and further ones; `run_to_all` runs it.
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
-        _warn_of(proof_s)
         return planning.plan_job_to_all(
             self.grid, job, further, self._credentials, self.provisioner
         )
@@ -536,9 +524,3 @@ class Client:
         fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         run = JobRun(self._context, found.job, found.transfer_key).on_fleet(fleet, options)
         return run.run_and_tear_down(least_epoch=found.epoch + 1, keeps_fleet=was_up)
-
-
-def _warn_of(proof_s: object) -> None:
-    if proof_s is not None:
-        text = "proof_s has no effect: a plan states its gap; the next release refuses it"
-        warnings.warn(text, FutureWarning, stacklevel=3)

@@ -54,15 +54,6 @@ def test_the_rule_for_refused_launches_is_for_subcommands_that_launch() -> None:
         planning.parse_args(["--on-no-capacity", "fail"])
 
 
-def test_prove_s_warns_that_it_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    parser = Parser(prog="x")
-    planner_options.add_proof(parser)
-    parser.parse_args([])
-    assert not caplog.messages
-    parser.parse_args(["--prove-s", "60"])
-    assert "--prove-s has no effect" in caplog.text
-
-
 def test_a_policy_that_matches_no_region_is_refused() -> None:
     options = parsed("--exclude-regions aws:us-east-1,gcp:* --allow-regions aws:eu-*")
     assert planner_options.policy_from(options, REGIONS) == Policy(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +24,6 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
-
-log = logging.getLogger(__name__)
 
 
 def add_objective(
@@ -143,20 +140,6 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         key_requests="the ends in S3 that pay AWS KMS for each object, without a bucket key",
     )
     return group
-
-
-def add_proof(parser: Parser) -> None:
-    parser.add_argument(
-        "--prove-s",
-        type=_ignored,
-        metavar="S",
-        help="has no effect: every plan states its gap; the next release refuses it",
-    )
-
-
-def _ignored(text: str) -> str:
-    log.warning("--prove-s has no effect: every plan states its gap; the next release refuses it")
-    return text
 
 
 def add_learned_grid(parser: Parser) -> None:

@@ -46,7 +46,6 @@ def add(commands: Subparsers) -> None:
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
-    planner_options.add_proof(parser)
     arguments.add_common(parser, run)
 
 

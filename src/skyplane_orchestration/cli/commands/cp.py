@@ -86,7 +86,6 @@ def _add(commands: Subparsers, name: str, what: str) -> Parser:
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser, launches=True)
-    planner_options.add_proof(parser)
     arguments.add_common(parser, run, has_run=True, has_times=True)
     return parser
 

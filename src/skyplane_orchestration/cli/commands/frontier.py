@@ -45,7 +45,6 @@ def add(commands: Subparsers) -> None:
     )
     planner_options.add_objective(parser, "at most one; its plan is listed as chosen")
     planner_options.add_limits(parser)
-    planner_options.add_proof(parser)
     parser.add_argument(
         "--plot", type=written_as(".svg"), metavar="FILE.svg", help="draw the prices over the rates"
     )

@@ -39,7 +39,6 @@ def add(commands: Subparsers) -> None:
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
-    planner_options.add_proof(parser)
     parser.add_argument(
         "--plot", type=written_as(".svg"), metavar="FILE.svg", help="draw the plan on a map"
     )
