@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     grid = load_grid()
     count = 1 if options.smoke else PROBLEMS
     sizes = (2,) if options.smoke else (2, 3, 6)
-    copies = copies_cases(1, 16 << 20) if options.smoke else copies_cases(ROUNDS, 64 << 20)
+    copies = copies_cases(1, 16 << 20) if options.smoke else copies_cases(ROUNDS, 256 << 20)
     if options.copies:
         return finish("multicast", copies, runs=len(copies), as_json=options.json)
     cases = [
