@@ -39,9 +39,7 @@ unwritten: Final[Callable[[int], bytearray]] = (
 
 def total_bytes(buffers: Iterable[Buffer]) -> int:
     """Length of all buffers together, in bytes."""
-    return sum(
-        buffer.nbytes if isinstance(buffer, memoryview) else len(buffer) for buffer in buffers
-    )
+    return sum(map(len, buffers))
 
 
 class BufferPool:

@@ -16,6 +16,8 @@ from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 from skyplane_gateway.protocol.messages import (
     HEAD_BYTES,
     PREFIX_BYTES,
+    FrameHeader,
+    Header,
     MessageType,
     Prefix,
     read_prefix,
@@ -35,24 +37,27 @@ UNPROVEN_STAGING_BYTES: Final = MAX_HANDSHAKE
 #: message; raises to refuse the message.
 Admit = Callable[[Prefix], None]
 
-#: From the head of a DATA message, what has arrived behind it, and the length of all that comes
-#: behind it, to the place of the payload. None: it gets memory of its own.
-ClaimPlace = Callable[[bytes, memoryview, int], Claim | None]
+#: Reads the head of a message, prefix included, when it has arrived; raises to refuse the message.
+AdmitHead = Callable[[Prefix, memoryview], Header]
+
+#: From the head of a frame, what has arrived behind it, and the length of its sealed part, to the
+#: place of its payload. None: the frame is received whole.
+ClaimPlace = Callable[[FrameHeader, memoryview, int], Claim | None]
 
 
 class Message:
-    """One complete message: its prefix, head (prefix included) and the body after it.
+    """One complete message: its type, the header of a frame or receipt, and the body after it.
 
     The body is only the tag where the payload is in its `claim`.
     """
 
-    __slots__ = ("body", "claim", "head", "prefix")
+    __slots__ = ("body", "claim", "header", "kind")
 
     def __init__(
-        self, prefix: Prefix, head: bytes, body: memoryview, claim: Claim | None = None
+        self, kind: MessageType, header: Header, body: memoryview, claim: Claim | None = None
     ) -> None:
-        self.prefix = prefix
-        self.head = head
+        self.kind = kind
+        self.header = header
         self.body = body
         self.claim = claim
 
@@ -63,16 +68,14 @@ class MessageReader:
     Until `trust` it holds at most `UNPROVEN_STAGING_BYTES`, from the first `get_buffer` on.
     """
 
-    def __init__(
-        self, admit: Admit, admit_head: Callable[[Prefix, bytes], None], claim_place: ClaimPlace
-    ) -> None:
+    def __init__(self, admit: Admit, admit_head: AdmitHead, claim_place: ClaimPlace) -> None:
         self._admit = admit
         self._admit_head = admit_head
         self._claim_place = claim_place
         self._staging = memoryview(b"")
         self._staged = 0
         self._prefix: Prefix | None = None
-        self._head = b""
+        self._header: Header = None
         self._body = memoryview(b"")
         self._claim: Claim | None = None
         self._body_bytes = 0
@@ -121,7 +124,7 @@ class MessageReader:
             yield from self._unstage(TAG_BYTES)
 
     def _whole(self, prefix: Prefix, body: memoryview) -> Message:
-        message = Message(prefix, self._head, body, self._claim)
+        message = Message(prefix.kind, self._header, body, self._claim)
         self._prefix, self._body, self._claim = None, memoryview(b""), None
         return message
 
@@ -132,16 +135,17 @@ class MessageReader:
             head_end = start + HEAD_BYTES[prefix.kind]
             if self._staged < head_end:
                 break
-            head = bytes(self._staging[start:head_end])
-            self._admit_head(prefix, head)
+            header = self._admit_head(prefix, self._staging[start:head_end])
             end = start + prefix.size_bytes
             if self._staged < end:
-                is_frame = prefix.kind is MessageType.DATA
-                if is_frame and self._staged < min(end, head_end + START_BYTES):
+                if isinstance(header, FrameHeader) and self._staged < min(
+                    end, head_end + START_BYTES
+                ):
                     break
-                self._begin_body(prefix, head, head_end, is_frame=is_frame)
+                self._begin_body(prefix, header, head_end, end - head_end)
                 return
-            yield Message(prefix, head, memoryview(bytes(self._staging[head_end:end])))
+            body = memoryview(bytes(self._staging[head_end:end]))
+            yield Message(prefix.kind, header, body)
             start = end
         self._keep(start)
 
@@ -151,17 +155,19 @@ class MessageReader:
         self._staging[:rest] = self._staging[start : self._staged]
         self._staged = rest
 
-    def _begin_body(self, prefix: Prefix, head: bytes, head_end: int, *, is_frame: bool) -> None:
-        staged = self._staging[head_end : self._staged]
-        body_bytes = prefix.size_bytes - len(head)
-        self._claim = claim = self._claim_place(head, staged, body_bytes) if is_frame else None
+    def _begin_body(self, prefix: Prefix, header: Header, start: int, body_bytes: int) -> None:
+        staged = self._staging[start : self._staged]
+        claim = None
+        if isinstance(header, FrameHeader):
+            claim = self._claim_place(header, staged, body_bytes)
+        self._claim = claim
         self._body_bytes = body_bytes if claim is None else claim.frame.length_bytes
         body = self._place()
         if claim is not None:
             staged = staged[body_bytes - TAG_BYTES - len(body) :]
         count = min(len(staged), len(body))
         body[:count] = staged[:count]
-        self._prefix, self._head, self._received = prefix, head, count
+        self._prefix, self._header, self._received = prefix, header, count
         # The rest is of the tag.
         self._keep(self._staged - (len(staged) - count))
 

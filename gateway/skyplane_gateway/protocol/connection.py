@@ -15,13 +15,13 @@ events after every `buffer_updated` accumulates none. A payload needs no memory 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.protocol import handshake
-from skyplane_gateway.protocol._reader import Message, MessageReader
+from skyplane_gateway.protocol._reader import ClaimPlace, Message, MessageReader
 from skyplane_gateway.protocol.errors import (
     HelloRefused,
     LocalProtocolError,
@@ -38,12 +38,12 @@ from skyplane_gateway.protocol.events import (
     NeedData,
     ReceiptReceived,
 )
-from skyplane_gateway.protocol.frames import Claim
 from skyplane_gateway.protocol.handshake import Challenge, Hello, Side
 from skyplane_gateway.protocol.limits import FLEET_BYTES, KEY_BYTES, NONCE_BYTES
 from skyplane_gateway.protocol.messages import (
     ChunkId,
     FrameHeader,
+    Header,
     MessageType,
     Prefix,
     pack_frame_header,
@@ -62,10 +62,6 @@ from skyplane_gateway.protocol.states import (
     Step,
     move,
 )
-
-#: From the head of a frame, what has arrived behind it, and the length of its sealed part, to the
-#: place of its payload. None: the frame is received whole.
-ClaimPlace = Callable[[FrameHeader, memoryview, int], Claim | None]
 
 #: Text of a GOODBYE to a peer without proof; it gives no reason.
 _REFUSAL: Final = "hello refused"
@@ -103,9 +99,11 @@ class Connection:
         self._identity = identity
         self._nonce = nonce
         self._state = State.START
-        self._reader = MessageReader(self._admit, self._admit_head, self._claim_place)
         #: Gives payloads their places; the connection calls it with the heads of frames.
         self.claim_place: ClaimPlace = lambda *_: None
+        self._reader = MessageReader(
+            self._admit, self._admit_head, lambda *frame: self.claim_place(*frame)
+        )
         self._events: deque[Event] = deque()
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
@@ -278,33 +276,33 @@ class Connection:
                 f"{prefix.kind.name} is not allowed in state {self._state.value}"
             )
 
-    def _admit_head(self, prefix: Prefix, head: bytes) -> None:
+    def _admit_head(self, prefix: Prefix, head: memoryview) -> Header:
+        header: FrameHeader | ChunkId
         if prefix.kind is MessageType.DATA:
-            chunk = unpack_frame_header(head).chunk_id
+            header = unpack_frame_header(head)
+            chunk = header.chunk_id
         elif prefix.kind is MessageType.RECEIPT:
-            chunk = unpack_receipt_header(head)
+            header = chunk = unpack_receipt_header(head)
         else:
-            return
+            return None
         if chunk.fleet != self._identity.fleet or chunk.route != self._peer.route:
             raise RemoteProtocolError(
                 f"{prefix.kind.name} of fleet {chunk.fleet.hex()}, route {chunk.route} "
                 f"on a connection of route {self._peer.route}"
             )
-
-    def _claim_place(self, head: bytes, start: memoryview, sealed_bytes: int) -> Claim | None:
-        return self.claim_place(unpack_frame_header(head), start, sealed_bytes)
+        return header
 
     def _handle(self, message: Message) -> None:
-        kind = message.prefix.kind
+        kind, header = message.kind, message.header
         if message.claim is not None:
             self._move(Step.RECV_DATA)
             self._events.append(FramePlaced(message.claim, message.body))
-        elif kind is MessageType.DATA:
+        elif isinstance(header, FrameHeader):
             self._move(Step.RECV_DATA)
-            self._events.append(FrameReceived(unpack_frame_header(message.head), message.body))
-        elif kind is MessageType.RECEIPT:
+            self._events.append(FrameReceived(header, message.body))
+        elif isinstance(header, ChunkId):
             self._move(Step.RECV_RECEIPT)
-            self._events.append(ReceiptReceived(unpack_receipt_header(message.head), message.body))
+            self._events.append(ReceiptReceived(header, message.body))
         elif kind is MessageType.GOODBYE:
             event = GoodbyeReceived(*unpack_goodbye(message.body))
             self._events.append(event)

@@ -120,6 +120,10 @@ class FrameHeader:
     is_last: bool
 
 
+#: Outer header of a message: of DATA, of RECEIPT, or of another that has none.
+Header = FrameHeader | ChunkId | None
+
+
 def read_prefix(data: memoryview) -> Prefix:
     """Decode and check the first eight bytes.
 

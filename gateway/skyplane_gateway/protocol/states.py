@@ -56,6 +56,8 @@ class State(Enum):
     CLOSED = "closed"
     FAILED = "failed"
 
+    __hash__ = object.__hash__  # Of its name it would be slow, and is wanted for each message.
+
 
 class Step(Enum):
     SEND_HELLO = "send HELLO"
@@ -72,6 +74,8 @@ class Step(Enum):
     RECV_GOODBYE = "recv GOODBYE"
     RECV_EOF = "recv EOF"
     FAIL = "peer broke the protocol"
+
+    __hash__ = object.__hash__
 
 
 #: The step of an arriving message, by type.
