@@ -448,7 +448,8 @@ class Client:
         """Copy to the job's destination and to further ones, on one fleet: URL -> its result.
 
         What destinations share is sent once. Each has its own result, and one that fails does not
-        stop the others. A destination that has everything already gets no gateways.
+        stop the others. A destination that has everything already gets no gateways. Without a plan,
+        a second destination in a region, and one in that of the source, follow by themselves.
 
         Args:
             plan: from `plan_to_all`, with the destinations in this order.

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -101,6 +102,30 @@ def test_a_directory_goes_to_a_bucket_and_back(
     assert found == digests_of(objects)
     assert home.traces() == []
     assert there.open_uploads(bucket) == []
+
+
+def test_a_folder_goes_to_several_destinations(
+    home: Home, servers: tuple[S3Server, S3Server], objects: dict[str, bytes]
+) -> None:
+    """Two share a fleet; the second one in a region, and one that is missing, do not stop them."""
+    here, there = servers
+    source, first, second = here.make_bucket("all-a"), *map(there.make_bucket, ("all-b", "all-c"))
+    afar = replace(there, region="aws:eu-central-1")
+    third = afar.make_bucket("all-d")
+    here.fill(source, "p/", objects)
+    urls = [f"s3://{bucket}/q/" for bucket in (first, second, third, "all-missing")]
+    words = ["cp", "-r", f"s3://{source}/p/", urls[0]]
+    words += [word for url in urls[1:] for word in ("--also", url)]
+    words += ["--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint, "--json"]
+    answer = answer_of(done := orch(home, *words), 1)
+    assert answer["destinations"].keys() == set(urls[:3])
+    for url, bucket in zip(urls, (first, second, third), strict=False):
+        result = answer["destinations"][url]
+        assert (result["state"], result["copied"]) == ("succeeded", len(objects))
+        assert there.digests(bucket, "q/") == digests_of(objects)
+    assert [done.stderr.count(f" in {count} regions up") for count in (3, 2)] == [1, 1]
+    assert answer["errors"].keys() == {urls[3]}
+    assert home.traces() == []
 
 
 def test_a_bucket_goes_to_another_endpoint_over_relays(

@@ -21,7 +21,6 @@ from skyplane_orchestration.model.location import (
     Location,
     did_you_mean,
     is_url_or_path,
-    named_location,
     parse_region_tag,
 )
 
@@ -109,11 +108,15 @@ def between_regions(
 
 
 def further_locations(options: argparse.Namespace, urls: Sequence[str]) -> list[Location]:
-    """Further destinations. Raises ConfigurationInvalid for options of one destination."""
-    for name in LOCATION_OPTIONS if urls else ():
+    """Further destinations, with the options of DST. Raises ConfigurationInvalid."""
+    if urls and options.dst_region:
+        raise ConfigurationInvalid(
+            "--dst-region is for one destination; for several, give region tags, or URLs whose"
+            " stores know their region"
+        )
+    found = [location_from(options, "dst", url) for url in urls]
+    kinds = {place.kind for place in (location_from(options, "dst"), *found)} if urls else ()
+    for name in LOCATION_OPTIONS if len(kinds) > 1 else ():
         if getattr(options, f"dst_{name}"):
-            raise ConfigurationInvalid(
-                f"--dst-{name} is for one destination; for several, give region tags, or URLs"
-                " whose stores know their region"
-            )
-    return [named_location({"url": url}, {"url": "destination"}) for url in urls]
+            raise ConfigurationInvalid(f"--dst-{name} is for destinations of one kind of store")
+    return found

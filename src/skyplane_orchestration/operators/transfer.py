@@ -75,7 +75,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             connection.
         outlets: assets; their events get the facts of `lineage.transfer_facts`.
 
-    With `destinations` it copies to several places in different regions, in one task: what they
+    With `destinations` it copies to several places, in one task: what those in different regions
     share of the way is sent once. Each has its own result, and one that fails does not stop the
     others. The task is not deferrable then, and returns the URL of each destination with its
     result; if there are as many outlets as destinations, each outlet gets the facts of its own.

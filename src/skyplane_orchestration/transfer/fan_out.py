@@ -1,5 +1,8 @@
 """One source to several destinations: a transfer to each, on one fleet.
 
+Only the first destination in a region is on it: a copy within the source's region, and a second one
+into a region, follow one by one.
+
 Each transfer has its own lead, journal, end and result. At the source's gateways they share what
 they read and send; see `skyplane_gateway.source.join`. A destination that fails does not stop the
 others.
@@ -33,7 +36,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import require_different
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
-from skyplane_orchestration.storage.preflight import require_ends_apart
+from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.actual_cost import with_other_items
 from skyplane_orchestration.transfer.client_context import ClientContext
@@ -76,10 +79,12 @@ class FanOut:
             raise ConfigurationInvalid(
                 f"the plan is for {len(plan.destinations)} destinations, not for {len(left)}"
             )
-        if len(left) == 1 and plan is None:
-            self._note(left[0].destination.url, lambda: self._alone(left[0]))
-        elif left:
-            self._together(left, plan or self._plan(left))
+        together = left if plan is not None else self._sharing(left)
+        if together:
+            self._together(together, plan or self._plan(together))
+        for url in [job.destination.url for job in left]:
+            if not self._is_over(url):
+                self._note(url, lambda url=url: self._alone(self._jobs[url]))  # type: ignore[misc]
         if self.errors:
             raise DestinationsFailed.of(self.results, self.errors)
         return {url: self.results[url] for url in self._jobs}
@@ -104,6 +109,18 @@ class FanOut:
         run = JobRun(self._context, job)
         run.check()
         return run.unchanged()
+
+    def _sharing(self, jobs: Sequence[TransferJob]) -> list[TransferJob]:
+        """Those that one plan is for: the first of each region but the source's; none or several.
+
+        The copies to the others share no edge between regions, so they run by themselves.
+        """
+        found: dict[str, TransferJob] = {}
+        for job in jobs if len(jobs) > 1 else ():
+            job = preflight.locate(job, self._context.credentials)
+            if job.destination.region != job.source.region:
+                found.setdefault(job.destination.region, job)
+        return list(found.values()) if len(found) > 1 else []
 
     def _alone(self, job: TransferJob) -> TransferResult:
         options = self._options
@@ -188,7 +205,7 @@ class FanOut:
 def _require_possible(jobs: Sequence[TransferJob], options: RunOptions) -> None:
     require_different([job.destination.url for job in jobs])
     for job in jobs:
-        require_ends_apart(job)
+        preflight.require_ends_apart(job)
     if any(job.move for job in jobs):
         raise ConfigurationInvalid.about("{move} is for one destination; omit it")
     if options.manifest is not None:

@@ -73,7 +73,7 @@ def _add(commands: Subparsers, name: str, what: str) -> Parser:
         action="append",
         default=[],
         metavar="DST",
-        help="a further destination in another region; what destinations share is sent once",
+        help="a further destination; what those in different regions share is sent once",
     )
     add_flags(parser, dry_run="print what would be copied; write nothing")
     arguments.add_selection(parser)
