@@ -79,7 +79,7 @@ def altering(field: Field, change: Callable[[bytes], bytes]) -> Attack:
 def stall_deadline_of(kind: MessageType) -> float:
     """Seconds after which a transfer may fail whose messages of that type are all attacked."""
     # A connection is dialed again before a handshake is attacked.
-    return 1.0 if kind in HANDSHAKE else 0.3
+    return 2.5 if kind in HANDSHAKE else 0.3
 
 
 def provoked(attack: Attack, provocation: Attack, place_hop: Hop) -> Attack:
