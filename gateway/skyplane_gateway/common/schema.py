@@ -46,7 +46,7 @@ MAX_DEPTH: Final = 64
 MAX_CONTAINERS: Final = 1_000_000
 
 #: Types of fields whose values need no check beyond their type.
-_EXACT = frozenset({str, int, bool})
+_EXACT = frozenset({str, int, bool, types.NoneType})
 
 
 class Document:
@@ -155,7 +155,7 @@ def parsed(
 
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
     """`data`, if it is a JSON object. Raises ConfigurationInvalid otherwise."""
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):
         raise ConfigurationInvalid(what + f" must be a JSON object, not {_shown(data)}")
     for name in data:
         if not isinstance(name, str):
@@ -180,7 +180,7 @@ def check(made: DataclassInstance) -> None:
 
     Raises ConfigurationInvalid, with the name of the first field of a wrong type.
     """
-    for name, (hint, is_secret, where) in _fields(type(made))[0].items():
+    for name, (hint, is_secret, where, _) in _fields(type(made))[0].items():
         given = getattr(made, name)
         found = _field(hint, is_secret, given, where, is_made=True)
         if found is not given:
@@ -193,8 +193,11 @@ def checked(hint: Any, value: Any, name: str, *, is_secret: bool = False) -> Any
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool, Text]], tuple[str, ...]]:
-    """Of all fields, name -> type, whether it is secret, and name for messages.
+def _fields(
+    kind: type[Any],
+) -> tuple[dict[str, tuple[Any, bool, Text, frozenset[Any]]], tuple[str, ...]]:
+    """Of all fields, name -> type, whether it is secret, name for messages, and the types of values
+    that need no check.
 
     And the names without a default.
     """
@@ -204,21 +207,32 @@ def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool, Text]], tuple[s
         for entry in found
         if entry.default is MISSING and entry.default_factory is MISSING
     ]
-    known = {one.name: (hints[one.name], not one.repr, Text(FieldName(one.name))) for one in found}
+    known = {}
+    for one in found:
+        hint = hints[one.name]
+        exact = _EXACT.intersection(get_args(hint) if _shape(hint)[0] is Union else (hint,))
+        known[one.name] = (hint, not one.repr, Text(FieldName(one.name)), exact)
     return known, tuple(without)
+
+
+@cache
+def _shape(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """Origin and arguments of a type, and whether its values in documents are documents."""
+    origin = Union if isinstance(hint, types.UnionType) else get_origin(hint)
+    return origin, get_args(hint), is_dataclass(hint) or hasattr(hint, "from_dict")
 
 
 def _dataclass(kind: type[T], document: Mapping[str, Any], where: str) -> T:
     known, required = _fields(kind)
-    unknown = sorted(document.keys() - known.keys())
-    if unknown:
+    if not document.keys() <= known.keys():
+        unknown = sorted(document.keys() - known.keys())
         raise ConfigurationInvalid(where + f" has no {', '.join(unknown)}; was it written by hand?")
     missing = [name for name in required if name not in document]
     if missing:
         raise ConfigurationInvalid(where + f" is not complete: it lacks {', '.join(missing)}")
     found = {
         name: value
-        if type(value) is known[name][0] and type(value) in _EXACT
+        if type(value) in known[name][3]
         else _field(*known[name][:2], value, f"{where}: {name}", is_made=False)
         for name, value in document.items()
     }
@@ -247,8 +261,8 @@ def _value(hint: Any, value: Any, where: str, *, is_made: bool) -> Any:
     """
     if hint is Any:
         return value
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
+    origin, arguments, is_document = _shape(hint)
+    if origin is Union:
         return _one_of(arguments, value, where, is_made)
     if origin is Literal:
         if value not in arguments:
@@ -265,7 +279,7 @@ def _value(hint: Any, value: Any, where: str, *, is_made: bool) -> Any:
             name: _value(arguments[1], entries[name], where + f".{name}", is_made=is_made)
             for name in entries
         }
-    if not is_made and (is_dataclass(hint) or hasattr(hint, "from_dict")):
+    if is_document and not is_made:
         return _nested(hint, value, where)
     return _scalar(origin or hint, value, where, is_made)
 

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.errors import ConfigurationInvalid
@@ -213,9 +213,14 @@ def _last_field(others: Buffer) -> bytes:
     return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
 
 
-def encoded_bytes(document: Any) -> int:
+def encoded_bytes(row: DoneRow | FailedRow | LostRow | str) -> int:
     """Length of that in a journal."""
-    return len(_ENCODER.encode(document))
+    if isinstance(row, str):
+        return len(_ENCODER.encode(row))
+    names = row.__dataclass_fields__
+    # As a list, which is quicker to make than a document; each name adds its quotes and a colon.
+    values = [getattr(row, name) for name in names]
+    return len(_ENCODER.encode(values)) + sum(map(len, names)) + 3 * len(names)
 
 
 def rule_digest(spec: TransferSpec) -> str:

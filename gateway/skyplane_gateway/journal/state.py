@@ -17,7 +17,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.document import (
     DoneRow,
     FailedRow,
@@ -68,7 +67,7 @@ class BoundedRows(Generic[Row]):
         False where there is no room; then the older row is gone as well.
         """
         self.discard(key)
-        size = encoded_bytes(row if isinstance(row, str) else encode(row)) + _COMMA
+        size = encoded_bytes(row) + _COMMA
         limit_bytes = self._limit_bytes if limit_bytes is None else limit_bytes
         if self.used_bytes + size > limit_bytes:
             return False
@@ -211,7 +210,9 @@ class JournalState:
     def committed(self, row: DoneRow) -> None:
         """The object is at the destination, verified."""
         self._uploads.pop(row.key, None)
-        self._add_done(replace(row, is_last=row.key in self._last))
+        if row.is_last != (row.key in self._last):
+            row = replace(row, is_last=not row.is_last)
+        self._add_done(row)
         self._end(row.key)
         self._changed(row.size_bytes)
 

@@ -17,6 +17,8 @@ from skyplane_gateway.selection.source_digest import SourceDigest
 
 ObjectState = Literal["copied", "skipped", "failed"]
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
 _IN_MEMORY_BYTES: Final = 1 << 20
 
 #: A page of the report, in bytes of JSON lines.
@@ -113,8 +115,7 @@ class Report:
             "attempts": attempts,
             **more,
         }
-        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
-        self._rows.seek(self._end)
+        line = _ENCODER.encode(row).encode() + b"\n"
         self._rows.write(line)
         self._end += len(line)
         if state == "failed" and len(self.failures) < _LISTED_FAILURES:
@@ -125,6 +126,7 @@ class Report:
         offset = min(max(offset, 0), self._end)
         self._rows.seek(offset)
         data = self._rows.read(PAGE_BYTES)
+        self._rows.seek(self._end)
         # A page ends with a whole line; a line is far shorter than a page.
         data = data[: data.rfind(b"\n") + 1]
         next_offset = offset + len(data)

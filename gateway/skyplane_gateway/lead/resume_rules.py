@@ -128,8 +128,9 @@ class EarlierJournal:
             return Decision("compare", row, otherwise=Decision("as-selected", row))
         if row.action == "skip" and self._may_be_unverified(row):
             return Decision("compare", row, otherwise=self._if_different(row))
-        may_be_own_copy = row.action == "copy" and key in self._begun and self._is_recent(row)
-        return Decision("as-selected", replace(row, may_be_own_copy=may_be_own_copy))
+        if row.action == "copy" and key in self._begun and self._is_recent(row):
+            row = replace(row, may_be_own_copy=True)
+        return Decision("as-selected", row)
 
     def _is_in_doubt(self, key: str) -> bool:
         """Whether we may have written the key without recording it: it had begun, or it failed

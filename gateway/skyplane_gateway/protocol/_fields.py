@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.errors import ConfigurationInvalid
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def pack_json(what: str, document: Mapping[str, Any], limit: int) -> bytes:
     """A document of at most `limit` bytes."""
     try:
-        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        data = _ENCODER.encode(document).encode()
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"{what}: a text is not UTF-8") from error
     if len(data) > limit:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Final
 
 from skyplane_gateway.common.objects import ObjectInfo
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class SourceDigest:
@@ -23,7 +26,7 @@ class SourceDigest:
     def add(self, row: ObjectInfo) -> None:
         """The next row of the listing."""
         # JSON of ASCII characters: no key can be taken for two.
-        line = json.dumps((row.key, row.size_bytes, row.etag), separators=(",", ":"))
+        line = _ENCODER.encode((row.key, row.size_bytes, row.etag))
         self._hash.update(line.encode() + b"\n")
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, InvalidKey
@@ -58,6 +59,7 @@ def check_path(root: str, key: str, *, is_written: bool = False) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
 def _fault(segment: str) -> str | None:
     if segment == "":
         return "it has an empty segment"

@@ -168,8 +168,7 @@ class RateLimiter:
         except asyncio.CancelledError:
             self.release()
             raise
-        with self._condition:
-            return Permit(self._burst)
+        return Permit(self._burst)
 
     def release(self) -> None:
         """The request and its body are finished."""
