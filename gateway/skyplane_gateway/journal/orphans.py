@@ -10,8 +10,7 @@ time that the caller gives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of

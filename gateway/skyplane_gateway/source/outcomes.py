@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.receipt import EntryResult, Receipt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from skyplane_gateway.common.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

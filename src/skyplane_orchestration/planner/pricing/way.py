@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.model.plan import TransferPlan
 
 PLAN, SERVICE = "plan", "service"
