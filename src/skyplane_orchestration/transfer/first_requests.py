@@ -5,9 +5,13 @@ Each step takes its own answer, so that the run waits for the slowest one only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
+from threading import Semaphore
 
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -39,10 +43,18 @@ class FirstRequests:
     ) -> None:
         self._job, self._key, self._credentials = job, transfer_key, credentials
         self._listing = listing
+        self._opened = Semaphore(0)
         listing.begun = in_background(self._read_page)
         self._epoch: Future[int] | None = None
         self._checked = in_background(self._ask_destination)
         self._ends = in_background(self._find_ends) if with_regions else None
+        for one in (listing.begun, self._checked):
+            one.add_done_callback(lambda _: self._opened.release())
+
+    def await_sent(self) -> None:
+        """Wait until the stores are open: who loads modules before that delays the requests."""
+        for _ in range(2):
+            self._opened.acquire()
 
     def check_destination(self) -> None:
         """Raises NotFound or another StoreError; see `preflight.check_place`."""
@@ -69,18 +81,24 @@ class FirstRequests:
         return self._find_ends() if self._ends is None else self._ends.result()
 
     def _read_page(self) -> None:
-        with open_location(self._job.source, self._credentials) as store:
+        with self._open(self._job.source) as store:
             self._listing.read_page(self._job, store)
 
     def _ask_destination(self) -> None:
         place, folder = self._job.destination, journal_folder(self._job)
-        with named_in_errors("destination"), open_location(place, self._credentials) as store:
+        with named_in_errors("destination"), self._open(place) as store:
             epoch = in_background(partial(newest_journal_epoch, store, folder, self._key))
             self._epoch = epoch
             try:
                 store.check()
             finally:
                 epoch.exception()
+
+    @contextmanager
+    def _open(self, place: Location) -> Iterator[ObjectStore]:
+        with open_location(place, self._credentials) as store:
+            self._opened.release()
+            yield store
 
     def _find_ends(self) -> tuple[Location, Location]:
         return located_ends(self._job.source, self._job.destination, self._credentials)

@@ -89,6 +89,7 @@ class JobRun:
         )
         with timed("check of the destination"):
             if has_work:
+                asked.await_sent()
                 self._load()
             asked.check_destination()
         self._checked_deletes(self._job)
