@@ -8,7 +8,7 @@ import inspect
 import operator
 import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_type_hints
 
 import pytest
 
@@ -143,6 +143,7 @@ def test_descriptions_are_the_same(pair: tuple[Any, Any]) -> None:
     parameters = [inspect.signature(cls).parameters.values() for cls in (standard, made)]
     for one, other in zip(*parameters, strict=True):
         assert (one.name, one.kind, one.annotation) == (other.name, other.kind, other.annotation)
+    assert get_type_hints(made.__init__) == get_type_hints(standard.__init__)
     assert standard.__match_args__ == made.__match_args__
     assert [one.name for one in dataclasses.fields(made)] == [
         one.name for one in dataclasses.fields(standard)
