@@ -92,11 +92,11 @@ class ChunkFramer:
         return frames
 
     def abort(self) -> RawFrame | None:
-        """A last frame before the chunk's length: the sink drops the chunk.
+        """A frame that contradicts the chunk, also after its last one: the sink drops the chunk.
 
-        None if no frame was sent, or all were.
+        None if there was no frame.
         """
-        if self._number == 0 or self.is_complete:
+        if self._number == 0:
             return None
         return seal_frame(
             FrameHeader(self._chunk, self._number, is_last=True),

@@ -110,7 +110,11 @@ def compare(key: str, body: Body, stated: Stated | None) -> None:
 
 def verify(what: str, data: Body, crc32c: int) -> None:
     """Raise ChecksumMismatch unless `data` has the checksum it came with."""
-    found = crc32c_of(data)
+    require_sum(what, crc32c_of(data), crc32c)
+
+
+def require_sum(what: str, found: int, crc32c: int) -> None:
+    """As `verify`, of data whose checksum was found."""
     if found != crc32c:
         raise ChecksumMismatch(
             f"{what} has CRC32C {found:08x} but was sent as {crc32c:08x}; it must be read again"

@@ -360,20 +360,19 @@ def set_options(handle: socket.socket, write_timeout_s: float) -> None:
     Otherwise the kernel takes 15 minutes to notice a neighbour that vanished (its machine, or one
     direction of the network), and never notices it while nothing is sent.
     """
-    tcp = socket.IPPROTO_TCP
-    handle.setsockopt(tcp, socket.TCP_NODELAY, 1)
-    handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Not every system has these options; the link's own write timeout works everywhere.
+    options = {
+        "TCP_NODELAY": 1,
+        "TCP_KEEPIDLE": _KEEPALIVE_AFTER_S,
+        "TCP_KEEPINTVL": _KEEPALIVE_EVERY_S,
+        "TCP_KEEPCNT": _KEEPALIVE_TRIES,
+        "TCP_USER_TIMEOUT": max(1, round(write_timeout_s * 1000)),
+    }
     _choose_congestion_control(handle)
-    for name, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_AFTER_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_EVERY_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_TRIES),
-        ("TCP_USER_TIMEOUT", max(1, round(write_timeout_s * 1000))),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            handle.setsockopt(tcp, option, value)
+    with suppress(OSError):  # The peer has closed it already: macOS answers EINVAL.
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name in options.keys() & vars(socket).keys():
+            handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), options[name])
 
 
 def _choose_congestion_control(handle: socket.socket) -> None:

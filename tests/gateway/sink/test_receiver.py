@@ -134,6 +134,24 @@ async def test_the_first_frame_of_a_chunk_beyond_the_memory_ends_it(first: int) 
         assert (len(here.receipts), here.sink.held_bytes) == (1, 60)
 
 
+@pytest.mark.parametrize("sent", [0, 2, 4])
+async def test_a_source_that_gives_up_leaves_nothing_though_it_has_cut_all_frames(
+    sent: int,
+) -> None:
+    async with place() as here:
+        framer = ChunkFramer(
+            chunk(1), ChunkManifest(41, (ObjectEntry("key", 41),)), max_payload_bytes=10
+        )
+        frames = framer.feed(bytes(41))
+        end = framer.abort()
+        assert (len(frames), framer.is_complete) == (5, True)
+        assert end is not None
+        for frame in (*frames[:sent], end, *frames[sent:]):
+            here.sink.on_frame(frame.header, memoryview(b"".join(frame.sealed)))
+        await here.sink.drain()
+        assert (here.sink.held_bytes, here.puts) == (0, [])
+
+
 async def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
     async with place() as here:
         content = (ObjectEntry("key", 100),)

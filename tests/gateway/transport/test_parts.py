@@ -107,6 +107,12 @@ async def test_a_stopped_write_timeout_does_not_fire() -> None:
     assert pipe.stalls == []
 
 
+def test_a_socket_that_is_gone_has_no_options() -> None:
+    with socket.socket() as handle:
+        handle.close()
+        set_options(handle, 45.0)
+
+
 def test_a_socket_has_keepalive_and_a_user_timeout() -> None:
     with socket.socket() as handle:
         set_options(handle, 45.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from skyplane_gateway.common.errors import InvalidKey, PreconditionFailed
 from skyplane_gateway.common.objects import Body, ObjectInfo, Precondition
+from skyplane_gateway.stores.body_blocks import Blocks
 from skyplane_gateway.stores.local.paths import etag_of, info_of
 
 log = logging.getLogger(__name__)
@@ -44,11 +45,19 @@ def write_all(file: int, data: Body, offset: int) -> None:
         offset += written
 
 
-def write_synced(draft: Path, data: Body) -> None:
+def write_synced(draft: Path, data: Body) -> int:
+    """Write a new file; the CRC32C of its bytes, summed while the processor's cache holds them."""
+    from skyplane_gateway.common.checksum import crc32c  # Loads the AWS library.
+
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        write_all(file, data, 0)
+        found = offset = 0
+        for piece in Blocks(data):
+            found = crc32c(piece, found)
+            write_all(file, piece, offset)
+            offset += len(piece)
         os.fsync(file)
+        return found
     finally:
         os.close(file)
 

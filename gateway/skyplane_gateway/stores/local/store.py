@@ -40,7 +40,7 @@ from skyplane_gateway.common.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.base import ObjectStore, RangeReader, Wants
-from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.checksums import require_sum, verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.listing import walk
@@ -131,13 +131,12 @@ class LocalStore:
         path = path_of(self._root, key)
         if key.endswith("/"):
             return _make_directory(key, path, data)
-        if crc32c is not None:
-            verify(f"the body of {key!r}", data, crc32c)
         draft = path.parent / (TEMPORARY + self._rng.randbytes(16).hex())
         with mapped(f"writing {path}"):
             make_folders(path.parent)
             try:
-                write_synced(draft, data)
+                found = write_synced(draft, data)
+                require_sum(f"the body of {key!r}", found, found if crc32c is None else crc32c)
                 return publish(draft, key, path, precondition, mtime_ns_of(attributes))
             finally:
                 tidy(draft)
