@@ -4,8 +4,9 @@
 
 Each round runs in turn `skyplane-orch cp` and rclone, as it is and with 32 transfers, of one object
 of 1 KiB, of 16 objects of 64 MiB and of 2,000 of 1 KiB. Times are those of whole commands; the
-better one of rclone's counts. `gateways-vs-rclone` copies the 16 without a delay through a source
-and a sink that run already: from the submit to the result. `fleet` is their start and their end.
+better one of rclone's counts. `latency-large-trusted` reads nothing back, as rclone does.
+`gateways-vs-rclone` copies the 16 without a delay through a source and a sink that run already:
+from the submit to the result. `fleet` is their start and their end.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ LATE_MS: Final = 30
 
 RCLONE, RCLONE_32, BETTER = "rclone", "rclone, 32 transfers", "the better rclone"
 _MORE_TRANSFERS: Final = ("--transfers", "32")
+_TRUSTED: Final = ("--dst-option", "checksum=trusted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Row:
     contest: Contest
     source: str
     objects: int = 1
+    options: tuple[str, ...] = ()
 
     @property
     def is_folder(self) -> bool:
@@ -57,6 +60,12 @@ def rows_of(large: int, many: int) -> tuple[Row, ...]:
     return (
         Row(Contest("latency-one", "cp of one", BETTER, 3.0, 2.0), "one"),
         Row(Contest("latency-large", "cp of large", BETTER, 1.1, 0.9), "large", large),
+        Row(
+            Contest("latency-large-trusted", "cp, trusted", BETTER, None, 1.1),
+            "large",
+            large,
+            _TRUSTED,
+        ),
         Row(Contest("latency-small", "cp of small", BETTER, 0.75, 0.6), "small", many),
     )
 
@@ -82,7 +91,7 @@ class Bench:
 
     def round(self, row: Row) -> Round:
         end = "/" if row.is_folder else ""
-        options = ("-r",) if row.is_folder else ()
+        options = (*row.options, *(("-r",) if row.is_folder else ()))
         made = Round()
         own = self._places.own("cp", row.source + end, self._target() + end, *options)
         made.timed(row.contest.ours, map(self._places.seconds, [own]))
@@ -172,7 +181,8 @@ def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
     }
     cases: list[Case] = []
     if rows:
-        cases += _cases_of_commands(rounds, rows, (bodies[row.source] for row in rows))
+        sources = dict.fromkeys(row.source for row in rows)
+        cases += _cases_of_commands(rounds, rows, map(bodies.__getitem__, sources))
     if GATEWAYS.case.startswith(only):
         row = Row(GATEWAYS, "large", large[0])
         cases += _cases_of_gateways(rounds, row, copy.bodies_of(*large))
