@@ -6,35 +6,36 @@ Gateways are processes of this machine. `direct` copies files in memory to files
 them over 16 connections. `null` does it with stores that cost nothing (`bench.null_store`). All
 rounds of a row are interleaved with its peers: iperf3 with as many connections, and a prototype of
 two gateways without retry, receipts or authentication. The prototype is no part of this project:
-`--bound` or `SKYPLANE_LINK_BOUND` names its program. Rates are of whole transfers.
+`--bound` or `SKYPLANE_LINK_BOUND` names its program. Rates are of whole transfers. `relay-rate`
+needs what the switch of `bench.wan` needs, and is left out without.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import combinations, count, pairwise
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from tests.ports import free_port
 from tests.provision.samples import make_plan
 
 from bench import null_store
+from bench.link_peers import BOUND, CONNECTIONS, Prototype, iperf3_rate
 from bench.places import cpu_s_of
 from bench.report import Case, finish, spread_of
+from bench.wan import network
+from bench.wan.network import Network, Pair, Unavailable
 from skyplane_gateway.stores import registry
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.fleet import Fleet
@@ -44,7 +45,6 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
-CONNECTIONS: Final = 16
 ROUNDS: Final = 5
 MIB: Final = 1 << 20
 #: Objects of 64 MiB are one chunk each.
@@ -53,12 +53,13 @@ FILES, NULL_OBJECTS, SMALL_OBJECTS, SMALL_BYTES = 24, 64, 20_000, 1024
 IPERF_S: Final = 2.0
 Modules = Mapping[str, str]
 SOURCE, RELAY_REGION, SINK = "aws:us-east-1", "aws:eu-west-1", "gcp:europe-west3"
-#: The environment variable that names the prototype's program.
-BOUND: Final = "SKYPLANE_LINK_BOUND"
-
-
-class Unavailable(Exception):
-    """A peer is not on this machine."""
+#: Of each line of `relay-rate`. Two processors do not carry 2 Gbit/s over two lines beside three
+#: gateways and the switch.
+LINE_GBPS: Final = 2.0 if (os.cpu_count() or 1) > 2 else 1.0
+LINE: Final = Pair(0.01, LINE_GBPS)
+LINE_OBJECTS: Final = 8
+#: What the switch must carry alone, for two such lines and what gateways take beside it.
+SWITCH_GBPS: Final = 2.5 * LINE_GBPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,18 @@ class Gateways:
 
 
 @contextmanager
-def gateways(folder: Path, *, is_null: bool, is_relayed: bool = False) -> Iterator[Gateways]:
-    """A fleet whose file stores are real ones or null stores."""
-    program = null_store.COMMAND if is_null else ()
-    options = LocalOptions(run_root=folder / "run", command=program, processes_per_instance=1)
+def gateways(
+    folder: Path, *, is_null: bool, is_relayed: bool = False, made: Network | None = None
+) -> Iterator[Gateways]:
+    """A fleet whose file stores are real ones or null stores, over a network that was made."""
+    nodes = () if made is None else made.nodes
+    options = LocalOptions(
+        run_root=folder / "run",
+        command=null_store.COMMAND if is_null else (),
+        processes_per_instance=1,
+        address_map={} if made is None else {tag: made.address(tag) for tag in nodes},
+        launch_prefix={} if made is None else {tag: made.enter(tag) for tag in nodes},
+    )
     client = Client(
         identity=RunIdentity("bench", "link", str(random.getrandbits(64))),
         provisioner=LocalProvisioner(options),
@@ -141,81 +150,6 @@ def _plan(*, is_relayed: bool) -> TransferPlan:
     nodes = (SOURCE, RELAY_REGION, SINK) if is_relayed else (SOURCE, SINK)
     hops = dict.fromkeys(pairwise(nodes), CONNECTIONS)
     return make_plan([(nodes, 1.0)], dict.fromkeys(nodes, 1), hops)
-
-
-# ---------------------------------------------------------------- peers
-
-
-def iperf3_rate(seconds: float) -> float:
-    """GB/s of iperf3 over as many connections."""
-    binary = shutil.which("iperf3")
-    if binary is None:
-        raise Unavailable("iperf3 is not installed")
-    with _listening(lambda port: [binary, "-s", "-1", "-p", port]) as (_, port):
-        words = ["-p", port, "-P", str(CONNECTIONS), "-t", str(seconds), "-l", "1M", "-J"]
-        command = [binary, "-c", "127.0.0.1", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8e9
-
-
-class Prototype:
-    """The program of `--bound`: its source prints what it took, its sink is measured here."""
-
-    def __init__(self, program: str | None) -> None:
-        if program is None or not Path(program).is_file():
-            raise Unavailable(f"no prototype at {program}; name it by --bound or {BOUND}")
-        self._program = program
-
-    def copy(self, folder: Path, mode: str) -> float:
-        """CPU s/GB of both ends together, for the files of a folder.
-
-        The sink has copied them before: a gateway has memory from its earlier transfers, too.
-        """
-        target = folder.parent / "bound"
-        target.mkdir()
-        environment = {**os.environ, "SIZE": str(OBJECT_BYTES)}
-        start = [sys.executable, self._program]
-        to_sink = [str(target), mode]
-        with _listening(lambda port: [*start, "sink", port, *to_sink], environment) as (sink, port):
-            command = [*start, "source", port, str(folder), str(CONNECTIONS), mode]
-            for _ in range(2):
-                before = cpu_s_of(sink.pid)
-                done = subprocess.run(
-                    command, capture_output=True, text=True, check=True, env=environment
-                )
-                used = cpu_s_of(sink.pid) - before
-                for path in target.iterdir():
-                    path.unlink()
-        target.rmdir()
-        size_bytes = sum(path.stat().st_size for path in folder.iterdir())
-        return float(json.loads(done.stdout)["cpu_src"]) + used / (size_bytes / 1e9)
-
-
-@contextmanager
-def _listening(
-    command: Callable[[str], Sequence[str]], environment: dict[str, str] | None = None
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A program that listens, and its port.
-
-    No connection asks whether it listens, because that would be the only one it takes.
-    """
-    port = free_port()
-    words = command(str(port))
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environment)
-    try:
-        while not any(f":{port:04X} " in row and " 0A " in row for row in _tcp_rows()):
-            if process.poll() is not None:
-                raise subprocess.CalledProcessError(process.returncode, words)
-            time.sleep(0.01)
-        yield process, str(port)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _tcp_rows() -> list[str]:
-    tables = (Path("/proc/net") / name for name in ("tcp", "tcp6"))
-    return [row for table in tables if table.is_file() for row in table.read_text().splitlines()]
 
 
 # ---------------------------------------------------------------- rows
@@ -248,8 +182,9 @@ DIRECT_RATE = Row("direct-rate", "x rate", "iperf3 -P 16", 0.20, 0.26)
 NULL = Row("null", "x rate", "iperf3 -P 16", 0.40, 0.55)
 SEALED = Row("sealed", "s/GB", "plain, CPU at one end", 0.15, 0.10)
 RELAY = Row("relay", "s/GB", "CPU of the relay", 0.45, 0.38)
+RELAY_RATE = Row("relay-rate", "x rate", f"direct, lines of {LINE_GBPS:g} Gbit/s", 0.95, 1.0)
 SMALL = Row("small", "objects/s", "", 6_000, 10_000)
-ROWS: Final = {row.name for row in (DIRECT, DIRECT_RATE, NULL, SEALED, RELAY, SMALL)}
+ROWS: Final = {row.name for row in (DIRECT, DIRECT_RATE, NULL, SEALED, RELAY, RELAY_RATE, SMALL)}
 
 
 class Bench:
@@ -257,7 +192,8 @@ class Bench:
 
     def __init__(self, folder: Path, bound: str | None, scale: int, open_: ExitStack) -> None:
         self._folder, self._bound, self._scale, self._open = folder, bound, scale, open_
-        self._fleets: dict[tuple[bool, bool], Gateways] = {}
+        self._fleets: dict[tuple[bool, bool, bool], Gateways] = {}
+        self._network: Network | None = None
 
     def files(self) -> Round:
         """`direct` and `direct-rate`."""
@@ -271,10 +207,10 @@ class Bench:
         ours = self._fleet(is_null=False).copy("source", objects, OBJECT_BYTES)
         found: Round = {}
         used = dict(zip(("source cpu", "sink cpu"), ours.cpu_s_per_gb, strict=True))
-        with _left_out(DIRECT):
-            peer = Prototype(self._bound).copy(source, "crc")
+        with _left_out(DIRECT.name):
+            peer = Prototype(self._bound, OBJECT_BYTES).copy(source, "crc")
             found[DIRECT] = sum(ours.cpu_s_per_gb) / peer, {**used, "prototype cpu": peer}
-        with _left_out(DIRECT_RATE):
+        with _left_out(DIRECT_RATE.name):
             found[DIRECT_RATE] = self._against_iperf3(ours)
         return found
 
@@ -282,7 +218,7 @@ class Bench:
         ours = self._large()
         used = dict(zip(("source cpu", "sink cpu"), ours.cpu_s_per_gb, strict=True))
         found: Round = {}
-        with _left_out(NULL):
+        with _left_out(NULL.name):
             rate, shown = self._against_iperf3(ours)
             found[NULL] = rate, shown | used
         return found
@@ -293,8 +229,27 @@ class Bench:
         return {SEALED: (max(more), dict(zip(("source", "sink"), more, strict=True)))}
 
     def relay(self) -> Round:
+        objects = max(1, NULL_OBJECTS // self._scale)
         ours = self._large(is_relayed=True)
-        return {RELAY: (ours.cpu_s_per_gb[1], {"GB/s": ours.rate})}
+        shown = {"GB/s": ours.rate}
+        with _left_out("the prototype's relay"):
+            peer = Prototype(self._bound, OBJECT_BYTES)
+            shown["prototype cpu"] = peer.relay(self._folder, objects)
+        return {RELAY: (ours.cpu_s_per_gb[1], shown)}
+
+    def relay_rate(self) -> Round:
+        """Both by the same switch, one after the other."""
+        objects = max(1, LINE_OBJECTS // self._scale)
+        found: Round = {}
+        with _left_out(RELAY_RATE.name):
+            direct, relayed = (
+                self._fleet(is_null=True, is_relayed=is_relayed, is_on_lines=True)
+                .copy(f"{objects}x{OBJECT_BYTES}", objects, OBJECT_BYTES)
+                .rate
+                for is_relayed in (False, True)
+            )
+            found[RELAY_RATE] = relayed / direct, {"GB/s": relayed, "direct GB/s": direct}
+        return found
 
     def small(self) -> Round:
         objects = max(100, SMALL_OBJECTS // self._scale)
@@ -308,14 +263,30 @@ class Bench:
         fleet = self._fleet(is_null=True, is_relayed=is_relayed)
         return fleet.copy(f"{objects}x{OBJECT_BYTES}", objects, OBJECT_BYTES, encrypt)
 
-    def _fleet(self, *, is_null: bool, is_relayed: bool = False) -> Gateways:
-        which = (is_null, is_relayed)
+    def _fleet(
+        self, *, is_null: bool, is_relayed: bool = False, is_on_lines: bool = False
+    ) -> Gateways:
+        which = (is_null, is_relayed, is_on_lines)
         if which not in self._fleets:
             folder = self._folder / ("null" if is_null else "files")
             folder.mkdir(exist_ok=True)
-            made = gateways(folder, is_null=is_null, is_relayed=is_relayed)
-            self._fleets[which] = self._open.enter_context(made)
+            lines = self._lines() if is_on_lines else None
+            fleet = gateways(folder, is_null=is_null, is_relayed=is_relayed, made=lines)
+            self._fleets[which] = self._open.enter_context(fleet)
         return self._fleets[which]
+
+    def _lines(self) -> Network:
+        """A line of `LINE` between any two regions; raises Unavailable where none can be made."""
+        if self._network is None:
+            nodes = (SOURCE, RELAY_REGION, SINK)
+            made = self._open.enter_context(network.opened(nodes))
+            alone_gbps = made.carries_alone_gbps()
+            if alone_gbps < SWITCH_GBPS:
+                raise Unavailable(f"the switch carries {alone_gbps:.1f} Gbit/s alone")
+            for one, other in combinations(nodes, 2):
+                made.set_line(one, other, LINE)
+            self._network = made
+        return self._network
 
     @staticmethod
     def _against_iperf3(ours: Measured) -> tuple[float, dict[str, float]]:
@@ -324,11 +295,11 @@ class Bench:
 
 
 @contextmanager
-def _left_out(row: Row) -> Iterator[None]:
+def _left_out(what: str) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        print(f"{row.name} is left out: {error}", file=sys.stderr)
+        print(f"{what} is left out: {error}", file=sys.stderr)
 
 
 def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
@@ -345,6 +316,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
             ((NULL,), bench.null),
             ((SEALED,), bench.sealed),
             ((RELAY,), bench.relay),
+            ((RELAY_RATE,), bench.relay_rate),
             ((SMALL,), bench.small),
         ]
         wanted = [run for rows, run in groups if {row.name for row in rows} & set(options.only)]

@@ -12,9 +12,10 @@ from bench import link
 @pytest.mark.long
 def test_a_smoke_run_has_all_rows_whose_peers_are_here(capsys: pytest.CaptureFixture[str]) -> None:
     only = {"sealed", "relay", "small"} if shutil.which("iperf3") is None else link.ROWS
-    missing = {"direct"}  # Its prototype is no part of this project.
+    # The prototype is no part of this project, and not every machine has root and TUN.
+    missing = {"direct", "relay-rate"}
     found = set()
     for name in sorted(only):
         assert link.main(["--smoke", "--json", "--only", name, "--bound", "/nowhere"]) == 0
         found |= {row["case"] for row in json.loads(capsys.readouterr().out)["results"]}
-    assert found == only - missing
+    assert only - missing <= found <= only - {"direct"}

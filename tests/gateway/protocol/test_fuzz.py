@@ -17,7 +17,7 @@ from skyplane_gateway.protocol.errors import RemoteProtocolError
 from skyplane_gateway.protocol.events import NEED_DATA, FrameReceived, ReceiptReceived
 from skyplane_gateway.protocol.frames import OpenedFrame, open_frame
 from skyplane_gateway.protocol.handshake import Side, unpack_challenge, unpack_hello, unpack_proof
-from skyplane_gateway.protocol.limits import MAX_MESSAGE
+from skyplane_gateway.protocol.limits import MAX_MESSAGE, WIRE_VERSION
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, unpack_goodbye
 from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.states import FINAL, State
@@ -154,7 +154,7 @@ prefixes = st.builds(
     ),
     st.integers(0, 8),
     st.sampled_from([0, 1, 2, 255]),
-    st.sampled_from([0, 1, 2, 2, 2]),
+    st.sampled_from([0, 1, *[WIRE_VERSION] * 3]),
     st.one_of(st.integers(0, 200), st.integers(0, (1 << 32) - 1)),
 )
 
