@@ -1,6 +1,7 @@
 """Plans over an emulated wide area: planned, probed and achieved.
 
-    python -m bench.wan [SCENARIO ...] [--json] [--rounds N] [--smoke] [--picture FILE.svg]
+    python -m bench.wan [SCENARIO ...] [--json] [--rounds N] [--smoke] [--transfers N,N]
+                        [--picture FILE.svg]
     python -m bench.wan --plan PLAN.json [--grid NAME|DIR] [--scale N]
 
 SCENARIO is a name of bench/wan/scenarios or a TOML file; without one, all of that folder run. The
@@ -23,6 +24,7 @@ from typing import Any
 
 from bench.report import Case, finish, spread_of
 from bench.wan import area as areas, peer, scenario as scenarios
+from bench.wan.area import Area
 from bench.wan.network import Unavailable
 from bench.wan.picture import Bars, svg
 from bench.wan.scenario import Scenario
@@ -72,21 +74,29 @@ def run(name: str, scenario: Scenario, rounds: int, given: TransferPlan | None =
         trials, direct, beside = [], [], []
         for src, dst in scenario.transfers:
             plan = given or planned(area, src, dst)
-            with running(area, plan) as copy:
-                now: list[Trial] = []
-                rates: list[float] = []
-                for _ in range(rounds):
-                    now.append(copy())
-                    if scenario.beside_iperf3:
-                        rates.append(peer.iperf3_gbps(area, plan))
-                    share = share_of(now[-1], scenario)
-                    print(f"wan-{name}: {src} to {dst}: {share:.3f}", file=sys.stderr, flush=True)
+            now: list[Trial] = []
+            rates: list[float] = []
+            for trial in _rounds(area, plan, rounds):
+                now.append(trial)
+                if scenario.beside_iperf3:
+                    rates.append(peer.iperf3_gbps(area, plan))
+                share = share_of(trial, scenario)
+                print(f"wan-{name}: {src} to {dst}: {share:.3f}", file=sys.stderr, flush=True)
             trials.append(now)
             beside.append(rates)
             if scenario.against_direct:
-                with running(area, planned(area, src, dst, is_direct=True)) as copy:
-                    direct.append([copy() for _ in range(rounds)])
+                alone = planned(area, src, dst, is_direct=True)
+                direct.append(list(_rounds(area, alone, rounds)))
         return Run(name, scenario, area.carries_gbps, trials, direct, beside)
+
+
+def _rounds(area: Area, plan: TransferPlan, rounds: int) -> Iterator[Trial]:
+    """The trials of one plan. A fleet that loses gateways serves one of them."""
+    fleets = rounds if any(event.kill for event in area.scenario.events) else 1
+    for _ in range(fleets):
+        with running(area, plan) as copy:
+            for _ in range(rounds // fleets):
+                yield copy()
 
 
 def remaining_gbps(plan: TransferPlan, scenario: Scenario) -> float:
@@ -272,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--smoke", action="store_true", help="one short round: does it run")
+    parser.add_argument("--transfers", help="of each scenario, by number: 1,4; default: all")
     parser.add_argument("--picture", type=Path, help="SVG with the rates of the first scenario")
     parser.add_argument("--plan", type=Path, help="a plan of skyplane-orch plan --json")
     parser.add_argument("--grid", default="shipped", help="of the plan")
@@ -287,6 +298,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made: list[Run] = []
     try:
         for name, scenario, plan in wanted:
+            if options.transfers is not None:
+                numbers = [int(text) - 1 for text in options.transfers.split(",")]
+                some = tuple(scenario.transfers[number] for number in numbers)
+                scenario = replace(scenario, transfers=some)
             if options.smoke:
                 scenario = replace(scenario, seconds=SMOKE_S, transfers=scenario.transfers[:1])
             made.append(run(name, scenario, rounds, plan))
