@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 #: The caller of a submit waits 10 s for the response; gateways that hang use less of it.
 _DESCRIBE_TIMEOUT_S: Final = 5.0
 _RENEW_TIMEOUT_S: Final = 2.0
+
+#: A transfer begins with so many calls of its sinks at the same time.
+_CALLS_AT_ONCE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +140,18 @@ class LedTransfers:
             peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
             try:
                 both_ends = await self._both_ends(key, sources, sinks, listed)
-                transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
-                await self._renew_leases()
                 self._require_open()
             except SkyplaneError:
                 _close_all(peers)
                 raise
             if earlier is not None:
                 earlier.transfer.report.close()
+            transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
             task = asyncio.create_task(transfer.run())
             self._runs[key] = _Run(transfer, task)
             task.add_done_callback(lambda _: _close_all(peers))
-        log.info("leading transfer %s, epoch %d", key, epoch)
+            log.info("leading transfer %s, epoch %d", key, epoch)
+            await self._renew_leases()
         return {"joined": False, "epoch": epoch}
 
     def _require_open(self) -> None:
@@ -192,12 +196,18 @@ class LedTransfers:
 
         One response is enough: the capacity of a silent sink counts as this gateway's own.
         """
-        calls = {sink.node: asyncio.create_task(sink.call("describe", {})) for sink in sinks}
-        await asyncio.wait(calls.values(), timeout=_DESCRIBE_TIMEOUT_S)
-        capacity_bytes = dict.fromkeys(calls, self._config.assembly_mib * MIB)
+        # Each opens a connection, which takes longer than a call over one.
+        each = math.ceil(_CALLS_AT_ONCE / len(sinks))
+        calls = [
+            (sink.node, asyncio.create_task(sink.call("describe", {})))
+            for sink in sinks
+            for _ in range(1 if sink.node == self._config.node else each)
+        ]
+        await asyncio.wait([call for _, call in calls], timeout=_DESCRIBE_TIMEOUT_S)
+        capacity_bytes = {node: self._config.assembly_mib * MIB for node, _ in calls}
         capabilities: StoreCapabilities | None = None
         silent: dict[str, str] = {}
-        for node, call in calls.items():
+        for node, call in calls:
             if not call.done():
                 call.cancel()
                 silent[node] = f"no answer within {_DESCRIBE_TIMEOUT_S:g} s"

@@ -330,6 +330,20 @@ async def test_a_poll_renews_the_lead_alone_and_a_submit_the_whole_fleet(fleet_o
         assert left_s("b") <= 5
 
 
+async def test_a_transfer_runs_while_a_lease_is_not_renewed_yet(fleet_of: Any) -> None:
+    source, destination = buckets({"a": b"x"})
+    async with fleet_of(route(1, "a", "r", "b")) as fleet:
+        is_over = asyncio.Event()
+        fleet.service("a").leads._renew_fleet = is_over.wait
+        await fleet.attach(KEY, source, destination)
+        submit = asyncio.create_task(fleet.submit(KEY, copy_spec(source, destination)))
+        await fleet.until(lambda: content(destination) == {"a": b"x"})
+        assert not submit.done(), "the caller gets its answer when the leases are renewed"
+        is_over.set()
+        assert (await submit)["joined"] is False
+        assert (await fleet.ended(KEY))["state"] == "succeeded"
+
+
 async def test_an_upload_that_may_not_be_looked_for_is_left_with_its_journal(
     fleet_of: Any, wrap_stores: Any
 ) -> None:
