@@ -84,7 +84,8 @@ class Stragglers:
             order, beside_bytes = attempt.order, taken_bytes + attempt.order.length
             is_late = attempt.sent_s <= slow_since_s
             if not (is_late or is_first or self._dispatcher.has_trees):
-                is_late = self._dispatcher.delay_s(order.route, ahead_bytes, beside_bytes) > _LATER_S
+                delay_s = self._dispatcher.delay_s(order.route, ahead_bytes, beside_bytes)
+                is_late = delay_s > _LATER_S
             if (
                 is_late
                 and attempt.excused_s <= slow_since_s

@@ -36,6 +36,9 @@ from skyplane_gateway.transport.write_timeout import WriteTimeout
 WRITE_HIGH_BYTES: Final = 2 << 20
 WRITE_LOW_BYTES: Final = 1 << 20
 
+#: The same on a long line before its rate was measured: 64 connections may share 100 Mbit/s.
+FIRST_QUEUE_BYTES: Final = 64 << 10
+
 #: Longest handshake of a peer that belongs to the fleet.
 HELLO_TIMEOUT_S: Final = 10.0
 
@@ -146,6 +149,8 @@ class Link(asyncio.BufferedProtocol):
         handle = self._transport.get_extra_info("socket")
         if handle is not None:
             set_options(handle, self._write_timeout_s)
+            if is_long_line(handle):
+                self.limit_queue(FIRST_QUEUE_BYTES)
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._hello_timed_out)
         self._flush()
@@ -368,26 +373,26 @@ def set_options(handle: socket.socket, write_timeout_s: float) -> None:
         "TCP_KEEPCNT": _KEEPALIVE_TRIES,
         "TCP_USER_TIMEOUT": max(1, round(write_timeout_s * 1000)),
     }
-    _choose_congestion_control(handle)
+    with suppress(OSError):  # A kernel without BBR, or that does not let us.
+        if is_long_line(handle):
+            # Other controls send less after each lost packet, and need many round trips to recover.
+            # On a short line these take no time, and the pacing of BBR would only cost processor
+            # time.
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
     with suppress(OSError):  # The peer has closed it already: macOS answers EINVAL.
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name in options.keys() & vars(socket).keys():
             handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), options[name])
 
 
-def _choose_congestion_control(handle: socket.socket) -> None:
-    """Take BBR for a long line, where the kernel lets us.
-
-    Other controls send less after each lost packet, and need many round trips to recover. On a
-    short line these take no time, and the pacing of BBR would only cost processor time.
-    """
+def is_long_line(handle: socket.socket) -> bool:
+    """Whether an answer takes so long that the rate of a connection depends on its window."""
     if not sys.platform.startswith("linux"):
-        return
-    tcp = socket.IPPROTO_TCP
-    with suppress(OSError):  # No TCP, or a kernel without it.
-        (rtt_us,) = struct.unpack_from("I", handle.getsockopt(tcp, socket.TCP_INFO, 104), 68)
-        if rtt_us >= _LONG_LINE_US:
-            handle.setsockopt(tcp, socket.TCP_CONGESTION, b"bbr")
+        return False
+    with suppress(OSError):  # No TCP.
+        answer = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        return bool(struct.unpack_from("I", answer, 68)[0] >= _LONG_LINE_US)
+    return False
 
 
 def not_sent_bytes(handle: socket.socket | None) -> int:

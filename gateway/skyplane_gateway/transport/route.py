@@ -169,7 +169,7 @@ class LocalRoute:
         self.frame_bytes = 0
         self.saturation = SaturationMeter()
         self.frame_bytes_wanted = FIRST_FRAME_BYTES
-        self._sampled: tuple[float, int] | None = None
+        self._sampled: tuple[float, Mapping[Link, int]] | None = None
         self._sampler: asyncio.TimerHandle | None = None
         self._next_link = 0
 
@@ -304,27 +304,39 @@ class LocalRoute:
 
     def _sample(self, loop: asyncio.AbstractEventLoop, frames_before: int) -> None:
         """Look whether bytes wait for the network, and again while there is something to send."""
-        unsent = [link.unsent_bytes() for link in self.downstream_links]
-        sent_bytes = sum(link.sent_bytes for link in self.downstream_links) - sum(unsent)
-        waits = WAITING_PARTS * sum(map(bool, unsent)) >= len(unsent) > 0
-        self.saturation.sample(loop.time(), sent_bytes, waits=waits)
-        self._fit_frames(loop.time(), sent_bytes, waits=waits)
+        unsent = {link: link.unsent_bytes() for link in self.downstream_links}
+        sent = {link: link.sent_bytes - count for link, count in unsent.items()}
+        waiting = sum(map(bool, unsent.values()))
+        waits = WAITING_PARTS * waiting >= len(unsent) > 0
+        self.saturation.sample(loop.time(), sum(sent.values()), waits=waits)
+        self._fit_frames(loop.time(), sent, unsent)
         self._sampler = None
-        if any(unsent) or self.frames > frames_before:
+        if waiting or self.frames > frames_before:
             self._sampler = loop.call_later(SAMPLE_S, self._sample, loop, self.frames)
 
-    def _fit_frames(self, now_s: float, sent_bytes: int, *, waits: bool) -> None:
-        """Frames as large as a connection sends in `FRAME_S`; a slow store makes none smaller."""
-        before, self._sampled = self._sampled, (now_s, sent_bytes)
-        if before is None or sent_bytes <= before[1] or not self.downstream_links:
+    def _fit_frames(
+        self, now_s: float, sent: Mapping[Link, int], unsent: Mapping[Link, int]
+    ) -> None:
+        """Frames as large as a connection sends in `FRAME_S`; a slow store makes none smaller.
+
+        Connections that share a line have very different rates: the queue of each is by its own.
+        """
+        before, self._sampled = self._sampled, (now_s, sent)
+        if before is None or now_s <= before[0]:
             return
-        rate = (sent_bytes - before[1]) / (now_s - before[0]) / len(self.downstream_links)
-        fitting = min(LARGEST_FRAME_BYTES, max(SMALLEST_FRAME_BYTES, int(rate * FRAME_S)))
-        if not waits:
+        earlier_s, earlier = before
+        rates = {
+            link: (count - earlier.get(link, count)) / (now_s - earlier_s)
+            for link, count in sent.items()
+        }
+        if sum(rates.values()) <= 0:
+            return
+        fitting = _frame_of(sum(rates.values()) / len(rates))
+        if WAITING_PARTS * sum(map(bool, unsent.values())) < len(unsent):
             fitting = max(fitting, self.frame_bytes_wanted)
         self.frame_bytes_wanted = fitting
-        for link in self.downstream_links:
-            link.limit_queue(fitting)
+        for link, rate in rates.items():
+            link.limit_queue(min(fitting, _frame_of(rate)) if unsent[link] else fitting)
 
     def forward(self) -> None:
         """Send waiting frames downstream, and read again from the links they came by."""
@@ -338,3 +350,8 @@ class LocalRoute:
             # What arrived by one connection while it was not read lies side by side.
             if origin is not None and not (self.waiting and self.waiting[0][2] is origin):
                 origin.resume_reading()
+
+
+def _frame_of(bytes_per_s: float) -> int:
+    """What a connection sends in `FRAME_S`, within the bounds of a frame."""
+    return min(LARGEST_FRAME_BYTES, max(SMALLEST_FRAME_BYTES, int(bytes_per_s * FRAME_S)))

@@ -9,8 +9,9 @@ import pytest
 from tests.gateway.transport.lab import Gateway, connected_fleet, frame, on_jumping_loop
 
 from skyplane_gateway.config import Route
+from skyplane_gateway.transport import link as links
 from skyplane_gateway.transport.link import Link
-from skyplane_gateway.transport.route import LocalRoute, SaturationMeter
+from skyplane_gateway.transport.route import SMALLEST_FRAME_BYTES, LocalRoute, SaturationMeter
 
 MIB = 1 << 20
 
@@ -76,6 +77,46 @@ async def test_a_connection_that_was_just_lost_does_not_end_the_samples() -> Non
         assert link._transport is not None
         link._transport.abort()  # The protocol learns it in the next turn of the loop.
         link.limit_queue(MIB)
+
+
+async def test_little_waits_on_a_long_line_before_its_rate_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a short transfer waits for the slowest of its connections."""
+    for rtt_us, most_bytes in ((0, 2 * links.FIRST_QUEUE_BYTES), (10**9, links.WRITE_HIGH_BYTES)):
+        monkeypatch.setattr(links, "_LONG_LINE_US", rtt_us)
+        async with connected_fleet(Route(0, ("a", "b"), (1,), 1.0)) as fleet:
+            (link,) = fleet["a"].route().links
+            assert link._transport._high_bytes == most_bytes  # type: ignore[union-attr]
+
+
+class Sending:
+    """A connection that sends so much each second, while more waits."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self.bytes_per_s = bytes_per_s
+        self.sent_bytes = self.most_bytes = 0
+
+    def unsent_bytes(self) -> int:
+        self.sent_bytes += self.bytes_per_s
+        return 1
+
+    def limit_queue(self, frame_bytes: int) -> None:
+        self.most_bytes = frame_bytes
+
+
+@on_jumping_loop
+async def test_what_waits_on_a_connection_is_by_its_own_rate() -> None:
+    route = LocalRoute("a", Route(0, ("a", "b"), (2,), 1.0), dict.fromkeys("ab", ("host", 1)))
+    fast, slow = Sending(6 * MIB), Sending(MIB // 8)
+    assert route.downstream_hop is not None
+    route.downstream_hop.links.extend(cast(list[Link], [fast, slow]))
+    route.count_frame(1)
+    await asyncio.sleep(3.5)
+    assert route._sampler is not None
+    route._sampler.cancel()
+    assert route.frame_bytes_wanted == fast.most_bytes > 0.3 * MIB
+    assert slow.most_bytes == SMALLEST_FRAME_BYTES
 
 
 class Neighbour:
