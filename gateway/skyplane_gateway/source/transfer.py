@@ -53,6 +53,7 @@ from skyplane_gateway.source.object_reader import (
     read_frames,
     read_into,
 )
+from skyplane_gateway.source.order_queue import OrderQueue
 from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
 from skyplane_gateway.transport.router import ChunkReceiver
@@ -125,7 +126,7 @@ class SourceTransfer:
         self._gateway = gateway
         self._routes = gateway.routes
         self._transfer = transfer
-        self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
+        self._orders = OrderQueue()
         self._objects = ObjectReader(store, gateway.threads, gateway.node)
         self._sealing = sealing
         self._join = join
@@ -268,12 +269,11 @@ class SourceTransfer:
     async def _work(self) -> None:
         while True:
             order = await self._orders.get()
-            if order.attempt < self._newest.get(order.chunk, 0):
-                self._forget(order)
-            if not self._is_pending(order):
-                continue
             try:
-                await self._send_unless_superseded(order)
+                if order.attempt < self._newest.get(order.chunk, 0):
+                    self._forget(order)
+                if self._is_pending(order):
+                    await self._send_unless_superseded(order)
             except SkyplaneError as error:
                 await self._give_up(order, error)
             except Exception as error:  # The lead waits for an outcome.
@@ -281,6 +281,8 @@ class SourceTransfer:
                 await self._give_up(
                     order, self._objects.unexpected(error, order.ranges[0].source_key)
                 )
+            finally:
+                self._orders.done(order)
 
     async def _send_unless_superseded(self, order: ChunkOrder) -> None:
         task = asyncio.create_task(self._send(order))

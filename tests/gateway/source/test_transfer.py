@@ -54,13 +54,14 @@ def _source(
     store: ObjectStore | None = None,
     routes: _Routes | None = None,
     bandwidth: Bandwidth | None = None,
+    readers: int = 1,
 ) -> SourceTransfer:
     gateway = SourceGateway(
         node="a",
         fleet=bytes(8),
         routes=routes or _Routes(),
         threads=threads,
-        readers=1,
+        readers=readers,
         is_throttled=lambda: False,
         bandwidth=bandwidth or Bandwidth(),
     )
@@ -136,6 +137,28 @@ async def test_a_sink_learns_that_no_rest_of_an_earlier_attempt_comes() -> None:
         (False, 10),
         (True, 0),
     ]
+
+
+class _OneStuck(_Routes):
+    """Route 0 takes no frame."""
+
+    async def send_frame(self, frame: RawFrame, turn: float = 0.0) -> None:
+        if frame.header.chunk_id.route == 0:
+            await asyncio.Event().wait()
+        await super().send_frame(frame, turn)
+
+
+async def test_a_route_that_takes_no_frame_leaves_a_reader_to_the_others() -> None:
+    create_bucket("one-stuck")
+    store, routes = MemoryStore(StoreSpec("memory", "one-stuck")), _OneStuck()
+    wanted = RangeOrder("a", store.put("a", b"x").etag, 0, 1, "to/a")
+    with ThreadPoolExecutor(4) as threads:
+        source = _source(threads, store, routes, readers=2)
+        for chunk in range(1, 9):
+            source.take(ChunkOrder(chunk, 1, int(chunk > 4), "objects", (wanted,)))
+        await until(lambda: len(routes.sent) == 4)
+        await source.close()
+    assert {frame.header.chunk_id.route for frame in routes.sent} == {1}
 
 
 async def ended_by(store: MemoryStore, routes: _Routes, *orders: ChunkOrder) -> list[RangeOutcome]:
