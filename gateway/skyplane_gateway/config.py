@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.job_options import JobOptions, Verification
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of

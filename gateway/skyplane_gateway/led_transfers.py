@@ -8,11 +8,11 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayDraining,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.schema import check, checked
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
-
-from skyplane_gateway.common.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ The library's job, the specification that a lead reads and the rule that selects
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields
 from skyplane_gateway.common.wording import with_fields
 
 #: What to do with an object that is already at the destination.

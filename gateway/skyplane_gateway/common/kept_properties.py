@@ -7,9 +7,9 @@ be read at once are written, since a copy is read back.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.encoded_words import fits, fits_name
 from skyplane_gateway.common.mtime import MTIME
 from skyplane_gateway.common.objects import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.quantities import duration_s, size_bytes, unix_s

@@ -7,9 +7,9 @@ API have `to_dict` and `from_dict`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ConfigurationInvalid, InvalidKey
 from skyplane_gateway.common.schema import encode
 

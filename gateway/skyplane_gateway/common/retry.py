@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import WAITED_FOR, SkyplaneError, Throttled
 
 

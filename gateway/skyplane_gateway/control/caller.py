@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import NotAuthorised
 from skyplane_gateway.common.identifiers import node_of_uri, orchestrator_uri
 

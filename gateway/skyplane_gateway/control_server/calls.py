@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InternalError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import IN_MEMORY
 from skyplane_gateway.control.in_memory import MemoryServer

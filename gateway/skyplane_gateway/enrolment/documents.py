@@ -15,9 +15,9 @@ import hmac
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.identifiers import wire_fleet_id
 from skyplane_gateway.common.schema import decode, encode, parsed

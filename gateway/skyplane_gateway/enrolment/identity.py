@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from cryptography import x509
@@ -11,7 +12,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import UNENROLLED_URI
 

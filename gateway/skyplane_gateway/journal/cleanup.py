@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import JournalUnreadable, SkyplaneError, StoreError
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above

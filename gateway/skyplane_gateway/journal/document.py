@@ -15,10 +15,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.schema import Document, as_mapping

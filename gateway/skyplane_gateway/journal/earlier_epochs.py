@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.journal.document import Journal, LostRow, UploadRow
 
 #: Runs a verb at a sink that answers.

@@ -10,7 +10,8 @@ time that the caller gives.
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass, field
+from dataclasses import dataclass, field
+
 from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.schema import Document
 from skyplane_gateway.config import Route
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.objects import StoreCapabilities
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.backoff import Retries

@@ -18,8 +18,8 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 from skyplane_gateway.config import Route
 from skyplane_gateway.lead.delivery_rate import DeliveryRate

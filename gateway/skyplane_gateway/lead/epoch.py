@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import JournalUnreadable
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import Journal, folder_of_destination

@@ -6,9 +6,9 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
 
 #: (chunk, attempt).

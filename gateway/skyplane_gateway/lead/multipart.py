@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skyplane_gateway.common.checksum import combined
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import json
 import tempfile
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.selection.selector import Selection
 from skyplane_gateway.selection.source_digest import SourceDigest
 

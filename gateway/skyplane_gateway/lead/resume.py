@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.common.kept_properties import with_values
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo

@@ -8,10 +8,10 @@ journal. So a wrong guess costs one more copy, or reports a good object; it neve
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.common.objects import ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.config import TransferSpec
@@ -89,7 +89,7 @@ class EarlierJournal:
         journal: of the newest epoch of the same rule; None where there is none.
     """
 
-    def __init__(self, journal: Journal | None, doubt: DoubtRule = DoubtRule()) -> None:  # noqa: B008
+    def __init__(self, journal: Journal | None, doubt: DoubtRule = DoubtRule()) -> None:
         self._doubt = doubt
         self._through = journal.through if journal is not None else None
         self._began_unix_s = journal.began_unix_s if journal is not None else None

@@ -8,10 +8,10 @@ import random
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import (
     Cancelled,
     EmptySource,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 
 from skyplane_gateway.common.buffers import Buffer, ChunkBuffer
 from skyplane_gateway.common.checksum import combined, crc32c
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,

@@ -11,10 +11,10 @@ a part or objects of the same payload each.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectAttributes, Precondition
 from skyplane_gateway.common.schema import encode
 from skyplane_gateway.protocol._fields import pack_json, unpack_json

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.protocol import handshake
 from skyplane_gateway.protocol._reader import ClaimPlace, Message, MessageReader
 from skyplane_gateway.protocol.errors import (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol.frames import Claim
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason

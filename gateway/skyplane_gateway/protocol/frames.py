@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
     LocalProtocolError,

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import hmac
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol._fields import pack_fields, unpack_fields
 from skyplane_gateway.protocol.errors import RemoteProtocolError
 from skyplane_gateway.protocol.limits import FLEET_BYTES, MAX_NODE, NONCE_BYTES, PROOF_BYTES

@@ -13,11 +13,11 @@ reading raises RemoteProtocolError.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol._fields import pack_fields, unpack_fields
 from skyplane_gateway.protocol.errors import (
     LocalProtocolError,

@@ -8,11 +8,11 @@ The crc32c covers the outer header and the JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import encode
 from skyplane_gateway.protocol._fields import pack_json, unpack_json
 from skyplane_gateway.protocol.errors import FrameCorrupt

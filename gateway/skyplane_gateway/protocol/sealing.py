@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol.errors import RemoteProtocolError
 
 SUITE_PLAIN: Final = 0

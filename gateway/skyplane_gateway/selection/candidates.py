@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.errors import NotFound
 from skyplane_gateway.common.job_options import RECURSIVELY
 from skyplane_gateway.common.object_filter import common_start

@@ -7,9 +7,9 @@ times that leave no doubt. Where the listings show neither, the verdict is a que
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
 from skyplane_gateway.common.objects import ObjectInfo

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.candidates import Candidate, Pair
 from skyplane_gateway.selection.difference import ComparisonAnswer, Ends, QuestionKind, compare

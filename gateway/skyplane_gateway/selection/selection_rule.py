@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import get_args
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.job_options import ConflictRule, JobOptions, rules_of
 from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import AlreadyExists, InvalidKey, NotRestored, StoreError
 from skyplane_gateway.common.objects import (
     ASIDE_FOLDER,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol.chunk_manifest import PartEntry
 from skyplane_gateway.protocol.receipt import EntryResult
 

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_gateway.common.buffers import BufferPool, ChunkBuffer
 from skyplane_gateway.common.checksum import crc32c as checksum
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     GatewayDraining,

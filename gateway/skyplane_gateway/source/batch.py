@@ -7,9 +7,9 @@ orders an object that does not fit again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.errors import Overloaded, SkyplaneError
 from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.protocol.chunk_manifest import (

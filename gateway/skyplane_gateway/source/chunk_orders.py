@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.errors import SkyplaneError, from_dict
 from skyplane_gateway.common.kept_properties import PLAIN, KeptProperties
 from skyplane_gateway.common.objects import UNCONDITIONAL, Precondition

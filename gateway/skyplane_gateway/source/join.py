@@ -13,9 +13,9 @@ import itertools
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import Overloaded, SkyplaneError
 from skyplane_gateway.protocol.chunk_manifest import Member
 from skyplane_gateway.protocol.messages import ChunkId

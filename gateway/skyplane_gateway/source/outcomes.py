@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass, field
+from dataclasses import dataclass, field
+
 from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.receipt import EntryResult, Receipt

@@ -12,10 +12,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     GatewayLost,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import (
     MIB,

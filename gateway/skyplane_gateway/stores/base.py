@@ -20,10 +20,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from skyplane_gateway.common.buffers import unwritten
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,

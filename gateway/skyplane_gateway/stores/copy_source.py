@@ -7,9 +7,9 @@ precondition at the commit, the checksum of the whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import ObjectAttributes, PartInfo, StoreSpec
 from skyplane_gateway.common.schema import encode
 

@@ -6,10 +6,10 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import (
     CredentialsExpired,
     PermissionDenied,

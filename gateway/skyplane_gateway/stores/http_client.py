@@ -11,6 +11,7 @@ import asyncio
 from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -18,7 +19,6 @@ from weakref import WeakKeyDictionary
 
 import httptools
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import MIB, Body
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, TlsAndProxy, Unsettled
 

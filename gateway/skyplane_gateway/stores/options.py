@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
 from skyplane_gateway.common.objects import StoreSpec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.objects import StoreSpec
 
 

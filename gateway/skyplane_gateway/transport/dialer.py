@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.protocol.connection import Connection, Identity
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations

@@ -15,10 +15,10 @@ unpredictable; an attacker cannot collect 2**56 proofs.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.protocol.limits import NONCE_BYTES
 
 _STARTED_BYTES: Final = 6

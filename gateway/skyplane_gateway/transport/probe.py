@@ -11,9 +11,9 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ConfigurationInvalid, Overloaded
 from skyplane_gateway.config import ProbeReport
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, ObjectEntry

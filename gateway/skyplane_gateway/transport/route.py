@@ -6,11 +6,11 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES
 from skyplane_gateway.protocol.handshake import Side

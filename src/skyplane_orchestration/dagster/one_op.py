@@ -7,12 +7,12 @@ process is killed, the cleanup sensor finds them by the tags of the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.dagster.checks import checks_of, require_materialized
 from skyplane_orchestration.dagster.cleanup import tag_run

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.dagster.checks import check_spec, checks_of, require_materialized
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.metadata import (

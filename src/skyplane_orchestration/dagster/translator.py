@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.dagster.placeholders import names_in
 from skyplane_orchestration.errors import ConfigurationInvalid

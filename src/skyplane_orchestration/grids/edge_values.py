@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from importlib.resources.abc import Traversable
 from typing import Any
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass, fields, replace
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (

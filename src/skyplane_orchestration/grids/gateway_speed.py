@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from skyplane_gateway.common.dataclasses import dataclass
 
 #: What a gateway does with a byte: reads and sends it, receives and sends it, receives and
 #: writes it.

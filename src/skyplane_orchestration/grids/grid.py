@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
 from skyplane_orchestration.grids.gateway_speed import (
     MOST_PROCESSES,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from skyplane_gateway.common.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

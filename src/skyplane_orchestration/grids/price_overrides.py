@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import yaml
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.rows import Findings, is_day, parsed_text, read_text, rows_of
 from skyplane_orchestration.model.location import LOCAL_CLOUD, did_you_mean

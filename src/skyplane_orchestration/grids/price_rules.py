@@ -7,9 +7,9 @@ a published table and explained edge by edge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.monthly_volume import (

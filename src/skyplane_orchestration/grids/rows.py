@@ -11,13 +11,13 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid, InvalidLocation
 from skyplane_orchestration.model.location import parse_region_tag

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.grids.distances import pairwise_distance_km

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from skyplane_gateway.common.dataclasses import asdict, dataclass
 from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location

@@ -8,6 +8,7 @@ before an event is built.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import attr
@@ -25,8 +26,6 @@ from openlineage.client.facet_v2 import (
     storage_dataset,
     symlinks_dataset,
 )
-
-from skyplane_gateway.common.dataclasses import dataclass, field
 
 InputStatistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
 OutputStatistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Final, Self
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: A wrong source differs from the destination in most objects, and a usual run in few.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass
+from dataclasses import dataclass
+
 from skyplane_gateway.common.schema import Document
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.schema import Document, decode
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields, replace
 from skyplane_gateway.common.job_options import RECURSIVELY, JobOptions
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import ObjectAttributes

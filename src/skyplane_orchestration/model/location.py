@@ -12,10 +12,10 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.errors import naming
 from skyplane_gateway.common.schema import Document, check
 from skyplane_gateway.common.wording import FieldName, Text

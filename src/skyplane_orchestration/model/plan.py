@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields, replace
 from skyplane_gateway.common.schema import Document, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.source_contents import NOT_LISTED, SourceContents

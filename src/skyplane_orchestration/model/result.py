@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.schema import Document, decode, encode
 from skyplane_gateway.config import TransferState
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed

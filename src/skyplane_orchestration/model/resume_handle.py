@@ -6,9 +6,9 @@ import base64
 import binascii
 import json
 import zlib
+from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import Document, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob

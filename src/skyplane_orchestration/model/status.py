@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, get_origin, get_type_hints
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields
 from skyplane_gateway.common.schema import reading
 from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
-
-from skyplane_gateway.common.dataclasses import asdict, dataclass
 
 SCHEMA_VERSION: Final = 1
 

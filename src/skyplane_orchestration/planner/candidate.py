@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.overlay import Overlay

@@ -6,10 +6,10 @@ All use the same grid and the same limits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid

@@ -9,9 +9,9 @@ exactly is the cheapest one at the rate for a slightly higher ceiling.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.candidate import Candidate

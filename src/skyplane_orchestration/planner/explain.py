@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for

@@ -9,10 +9,10 @@ import calendar
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid

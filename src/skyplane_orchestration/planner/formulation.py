@@ -9,11 +9,11 @@ edges, K options; an option is one instance type in one region. Nothing here cal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,

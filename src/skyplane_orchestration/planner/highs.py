@@ -10,12 +10,12 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Mask
 

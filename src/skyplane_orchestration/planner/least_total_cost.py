@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.job import (

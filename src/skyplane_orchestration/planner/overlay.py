@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_orchestration.grids import InstanceType
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.distance_to_bound import relative_gap
 from skyplane_orchestration.planner.problem import PlanProblem

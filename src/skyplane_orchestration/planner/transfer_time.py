@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.formatting import counted, duration
 from skyplane_orchestration.grids import InstanceType

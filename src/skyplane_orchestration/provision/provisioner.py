@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from skyplane_gateway.common.dataclasses import asdict, dataclass, field
 from skyplane_gateway.common.dialing import Dial, directly
 from skyplane_gateway.common.schema import check
 from skyplane_gateway.common.wording import FieldName, Text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import (

@@ -6,9 +6,8 @@ against the control API, the tests against made-up events.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from skyplane_gateway.common.dataclasses import dataclass
 
 #: Polls without an answer after which the lead counts as lost.
 SILENT_POLLS: Final = 5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.schema import Document
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet

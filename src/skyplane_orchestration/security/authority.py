@@ -15,11 +15,11 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.security.private_files import config_path, kept_text

@@ -8,6 +8,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import IO, Final
 
 from cryptography import x509
@@ -16,7 +17,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.errors import NotAuthorised
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.schema import encode
 from skyplane_gateway.selection.pattern_use import PatternUse

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.object_filter import UNBOUNDED
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.candidates import EscapeName, Lister, list_candidates

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.selection.candidates import list_candidates
 from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.selection.selection_rule import SelectionRule

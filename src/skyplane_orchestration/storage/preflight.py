@@ -6,11 +6,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec

@@ -12,12 +12,12 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import IF_ABSENT
 from skyplane_gateway.common.schema import Document, parsed
 from skyplane_gateway.stores.base import ObjectStore, read_object

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.candidates import Lister, list_candidates
 from skyplane_gateway.stores import ListedRows, list_from

@@ -10,9 +10,9 @@ for the time in which they came up, and in which a lead worked.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet

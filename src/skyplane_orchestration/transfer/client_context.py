@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import MinimizeCost
 from skyplane_orchestration.security.store_credentials import CredentialSources

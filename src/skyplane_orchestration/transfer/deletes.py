@@ -11,9 +11,9 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.pattern_use import PatternUse

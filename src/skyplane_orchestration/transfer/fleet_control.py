@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import AttachOrder, End, Group

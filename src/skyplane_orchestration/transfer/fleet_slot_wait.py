@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import TooManyFleets
 
 Found = TypeVar("Found")

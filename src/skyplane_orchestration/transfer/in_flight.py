@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import duration, rate
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement

@@ -6,7 +6,8 @@ least, whatever the transfer does meanwhile.
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
+from dataclasses import dataclass, replace
+
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
 

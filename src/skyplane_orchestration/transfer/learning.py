@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL, Fleet, instance_of

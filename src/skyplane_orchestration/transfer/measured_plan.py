@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids.promised import promised_shares
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement

@@ -6,9 +6,9 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.publish_order import is_published_last
 from skyplane_gateway.stores.base import ObjectStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.formatting import duration, size, usd
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypedDict
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.output_format import require_manifest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import Document
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob

@@ -10,11 +10,11 @@ import struct
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Self
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import PartInfo
 from skyplane_gateway.stores.response_validation import NoAnswer, is_number, read_xml
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Body, Credentials, StoreSpec

@@ -14,6 +14,7 @@ import time
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -25,7 +26,6 @@ from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.core.pipeline.transport import HttpRequest
 from azure.storage.blob import BlobServiceClient
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobServiceClient, generate_blob_sas, generate_container_sas
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import CredentialsTooWide
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.azure.client import url_of_account

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skyplane_gateway.common.checksum import combine
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.stores.gcs.bucket import GcsBucket
 
 #: The service takes no more in one request.

@@ -21,11 +21,11 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.common.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.error_mapping import mapped

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.response_validation import broken_listing

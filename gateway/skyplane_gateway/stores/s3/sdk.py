@@ -14,6 +14,7 @@ import gzip
 import json
 import os
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,6 @@ from botocore.parsers import (
 )
 from botocore.session import Session
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.stores.response_validation import (
     UNREADABLE,
     NoAnswer,

@@ -14,6 +14,7 @@ import os
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
@@ -24,7 +25,6 @@ from botocore.credentials import Credentials as SdkCredentials, ReadOnlyCredenti
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled
 
 if TYPE_CHECKING:

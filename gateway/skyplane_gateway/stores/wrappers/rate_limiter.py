@@ -11,11 +11,11 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.errors import Cancelled, Throttled
 from skyplane_gateway.common.objects import StoreSpec
 

@@ -8,10 +8,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from skyplane_gateway.common.dataclasses import asdict, dataclass
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console

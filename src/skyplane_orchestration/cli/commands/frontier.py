@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client

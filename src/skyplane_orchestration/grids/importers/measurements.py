@@ -6,8 +6,8 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.errors import GridInvalid, InvalidLocation
 from skyplane_orchestration.model.location import parse_region_tag
 

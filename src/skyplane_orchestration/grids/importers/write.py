@@ -8,10 +8,10 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.grid import Grid
 from skyplane_orchestration.grids.importers.iperf3 import read_iperf3

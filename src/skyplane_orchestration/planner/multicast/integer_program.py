@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.highs import IntegerOptimum, LinearProgram, solve_integer
 from skyplane_orchestration.planner.multicast.relaxation import SCALE, TreeObjective, TreePool

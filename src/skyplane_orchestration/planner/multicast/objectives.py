@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.model.job import (
     Deadline,

@@ -12,9 +12,10 @@ depend on the solver's tolerances.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.constraint_names import REGION_LIMITS
 from skyplane_orchestration.planner.formulation import limit_cost

@@ -10,10 +10,10 @@ is that of the relaxation, and the difference is the reported gap.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Ints
 from skyplane_orchestration.planner.constraint_names import EGRESS_LIMIT, REGION_LIMITS

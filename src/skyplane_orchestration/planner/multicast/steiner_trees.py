@@ -8,12 +8,12 @@ two parts of S. 3^k V + 2^k shortest-path sweeps, vectorised over V.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 
 import networkx as nx
 import numpy as np
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 
 #: (tail, head) indices in order: a tree from the source whose leaves are destinations.

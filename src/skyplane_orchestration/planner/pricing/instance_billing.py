@@ -7,10 +7,10 @@ billed while it waits for the slowest cloud of the plan: `provision_s`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 

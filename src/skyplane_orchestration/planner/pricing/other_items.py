@@ -8,9 +8,9 @@ storage class, and requests to a key service.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import billed_s, cloud_of

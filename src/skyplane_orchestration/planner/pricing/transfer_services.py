@@ -8,6 +8,7 @@ publishes a rate, so a quote has no throughput.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
@@ -15,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
 from skyplane_orchestration.planner.pricing.other_items import other_items

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass
+from dataclasses import dataclass
+
 from skyplane_orchestration.model.plan import TransferPlan
 
 PLAN, SERVICE = "plan", "service"

@@ -15,12 +15,12 @@ N is a sum of powers of two with binary digits, and the product P of a digit and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.grids.arrays import Floats, Ints
 from skyplane_orchestration.planner.highs import NO_PRESOLVE, LinearProgram, solve_integer
 from skyplane_orchestration.planner.pricing import instance_billing

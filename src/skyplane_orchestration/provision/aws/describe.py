@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, replace
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

@@ -6,9 +6,9 @@ The firewall is one security group in each region, with a name made of the fleet
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws.client import AwsApi
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.options import CloudOptions, region_in
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet

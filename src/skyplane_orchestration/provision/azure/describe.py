@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure.client import AzureApi

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.options import CloudOptions, check_form, region_in

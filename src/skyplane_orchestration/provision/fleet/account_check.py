@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field, replace
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import (
     CloudUnavailable,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.model.fleet import CLOUD
 from skyplane_orchestration.provision.control_sessions import SessionFactory

@@ -5,7 +5,8 @@ Errors go by code and status, never by text, which is only shown.
 
 from __future__ import annotations
 
-from skyplane_gateway.common.dataclasses import dataclass
+from dataclasses import dataclass
+
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudUnavailable,

@@ -7,9 +7,9 @@ cloud's own API. Tags are the only record, so every worker sees the same fleet.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields
 from skyplane_gateway.common.schema import check, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields

@@ -25,13 +25,13 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, ProvisionFailed
 
 _GATEWAY: Final = "skyplane_gateway"

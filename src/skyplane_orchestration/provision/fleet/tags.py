@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, InstanceState
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet

@@ -11,11 +11,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.schema import check
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid

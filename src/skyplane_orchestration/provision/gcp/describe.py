@@ -6,10 +6,10 @@ It is asked once for each type.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache

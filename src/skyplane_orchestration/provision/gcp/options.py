@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetTags

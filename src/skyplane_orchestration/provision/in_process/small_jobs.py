@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace

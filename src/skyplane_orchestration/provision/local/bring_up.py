@@ -7,10 +7,10 @@ import logging
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted

@@ -9,12 +9,12 @@ import site
 import socket
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import ForeignHost
 
 _PROC: Final = Path("/proc")

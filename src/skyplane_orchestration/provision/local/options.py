@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skyplane_gateway.common.dataclasses import dataclass, field
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.gateway_settings import (

@@ -26,12 +26,12 @@ import shutil
 import ssl
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import asdict, dataclass
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, SkyplaneError
 from skyplane_orchestration.provision.local import machine

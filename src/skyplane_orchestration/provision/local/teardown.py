@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.dataclasses import dataclass
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweptFleet

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import yaml
 
-from skyplane_gateway.common.dataclasses import dataclass, field, fields
 from skyplane_gateway.common.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
