@@ -30,12 +30,7 @@ class Lease:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        start_within_s: float,
-        lease_s: float,
-        hard_end_s: float,
+        self, clock: Clock, *, start_within_s: float, lease_s: float, hard_end_s: float
     ) -> None:
         self._clock = clock
         self._lease_s = lease_s

@@ -110,12 +110,7 @@ class LedTransfers:
     # -- submit
 
     async def submit(
-        self,
-        key: str,
-        *,
-        epoch: int,
-        spec: TransferSpec,
-        listed: ListedRows | None = None,
+        self, key: str, *, epoch: int, spec: TransferSpec, listed: ListedRows | None = None
     ) -> dict[str, Any]:
         """Lead a transfer, or join it when it runs already.
 

@@ -14,12 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.errors import (
-    GatewayLost,
-    StaleEpoch,
-    Throttled,
-    UnknownTransfer,
-)
+from skyplane_gateway.common.errors import GatewayLost, StaleEpoch, Throttled, UnknownTransfer
 from skyplane_gateway.common.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.config import AttachOrder, GatewayConfig, Group

@@ -51,7 +51,7 @@ UI_FIELD_BEHAVIOUR: Final[dict[str, Any]] = {
     "hidden-fields": ["host", "port", "schema", "login"],
     "relabeling": {"password": "Fleet secret"},
     "placeholders": {
-        "password": "at least 32 random bytes in hex; every worker derives the keys from it",
+        "password": "at least 32 random bytes in hex; every worker derives the keys from it"
     },
 }
 

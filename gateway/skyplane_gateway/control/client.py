@@ -178,12 +178,7 @@ class ControlClient:
         self._call("POST", _transfer_path(transfer_key, "credentials"), body)
 
     def submit(
-        self,
-        transfer_key: str,
-        *,
-        epoch: int,
-        spec: TransferSpec,
-        listed: ListedRows | None = None,
+        self, transfer_key: str, *, epoch: int, spec: TransferSpec, listed: ListedRows | None = None
     ) -> dict[str, Any]:
         """Ask the gateway to lead the transfer; joins it when it already runs.
 

@@ -264,9 +264,7 @@ class ControlCalls:
         body = _body(request)
         journals_in = body.get("journals_in")
         is_cleared = await self._gateway.endpoints.release(
-            request.key,
-            int(body["epoch"]),
-            None if journals_in is None else str(journals_in),
+            request.key, int(body["epoch"]), None if journals_in is None else str(journals_in)
         )
         return {"cleared": is_cleared}
 

@@ -92,10 +92,7 @@ class EnrolmentServer:
         self._exchanges: set[asyncio.Task[None]] = set()
         self._is_delivered = asyncio.Event()
         self._listener = Listener(
-            listener,
-            context,
-            self._make_protocol,
-            within_open_files(CONTROL_PORT_LIMIT),
+            listener, context, self._make_protocol, within_open_files(CONTROL_PORT_LIMIT)
         )
 
     async def wait_delivered(self) -> None:

@@ -56,9 +56,7 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
     options = parser.parse_args(arguments)
     console = InstanceConsole(stdout)
     logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=console,
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=console
     )
     root = Path(tempfile.mkdtemp(prefix=ROOT_PREFIX, dir=options.directory))  # With mode 0700.
     try:

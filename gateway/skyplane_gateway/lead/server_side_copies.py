@@ -10,12 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from skyplane_gateway.common.errors import (
-    WAITED_FOR,
-    NotFound,
-    PreconditionFailed,
-    StoreError,
-)
+from skyplane_gateway.common.errors import WAITED_FOR, NotFound, PreconditionFailed, StoreError
 from skyplane_gateway.common.objects import ObjectInfo, PartInfo, StoreCapabilities, is_time_pin
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.sink_pool import SinkPool

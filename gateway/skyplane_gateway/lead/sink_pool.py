@@ -151,11 +151,7 @@ class SinkPool:
         return False
 
     async def _call_peer(
-        self,
-        peer: SinkPeer,
-        verb: str,
-        arguments: Mapping[str, Any],
-        refusals: list[SkyplaneError],
+        self, peer: SinkPeer, verb: str, arguments: Mapping[str, Any], refusals: list[SkyplaneError]
     ) -> dict[str, Any] | None:
         """The sink's answer; None when it does not answer, or does not serve this lead."""
         try:

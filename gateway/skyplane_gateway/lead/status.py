@@ -65,11 +65,7 @@ class StatusBuilder:
         )
 
     def document(
-        self,
-        state: TransferState,
-        error: SkyplaneError | None,
-        *,
-        is_resumable: bool,
+        self, state: TransferState, error: SkyplaneError | None, *, is_resumable: bool
     ) -> dict[str, Any]:
         """The status document; open uploads are not shown where a resume continues them."""
         counters = self._context.report.counters

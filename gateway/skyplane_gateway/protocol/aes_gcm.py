@@ -27,11 +27,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes, unwritten
-from skyplane_gateway.protocol.errors import (
-    FrameAltered,
-    LocalProtocolError,
-    NotEncrypted,
-)
+from skyplane_gateway.protocol.errors import FrameAltered, LocalProtocolError, NotEncrypted
 from skyplane_gateway.protocol.messages import epoch_field
 from skyplane_gateway.protocol.sealing import (
     SEAL_BYTES,

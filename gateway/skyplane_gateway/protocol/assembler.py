@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from skyplane_gateway.common.buffers import Buffer, ChunkBuffer
 from skyplane_gateway.common.checksum import combined, crc32c
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
-from skyplane_gateway.protocol.errors import (
-    FrameCorrupt,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.frames import Claim, OpenedFrame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId

@@ -22,11 +22,7 @@ from typing import Final
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.protocol import handshake
 from skyplane_gateway.protocol._reader import ClaimPlace, Message, MessageReader
-from skyplane_gateway.protocol.errors import (
-    HelloRefused,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from skyplane_gateway.protocol.errors import HelloRefused, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.events import (
     NEED_DATA,
     ConnectionClosed,
@@ -54,14 +50,7 @@ from skyplane_gateway.protocol.messages import (
     unpack_receipt_header,
 )
 from skyplane_gateway.protocol.reasons import GoodbyeReason
-from skyplane_gateway.protocol.states import (
-    FINAL,
-    PEER_HAS_LEFT,
-    RECEIVING,
-    State,
-    Step,
-    move,
-)
+from skyplane_gateway.protocol.states import FINAL, PEER_HAS_LEFT, RECEIVING, State, Step, move
 
 #: Text of a GOODBYE to a peer without proof; it gives no reason.
 _REFUSAL: Final = "hello refused"

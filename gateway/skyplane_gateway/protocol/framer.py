@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.common.checksum import combine, crc32c
-from skyplane_gateway.protocol.chunk_manifest import (
-    ChunkManifest,
-    encode_chunk_manifest,
-)
-from skyplane_gateway.protocol.errors import (
-    LocalProtocolError,
-)
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, encode_chunk_manifest
+from skyplane_gateway.protocol.errors import LocalProtocolError
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame, seal_frame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader

@@ -132,10 +132,7 @@ Place = Callable[[OpenedFrame], memoryview | None]
 
 
 def open_frame(
-    header: FrameHeader,
-    sealed: memoryview,
-    sealer: Sealer = PLAIN,
-    place: Place = lambda _: None,
+    header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN, place: Place = lambda _: None
 ) -> OpenedFrame:
     """Open a frame and verify its head; `ChunkAssembler.add` verifies the payload.
 

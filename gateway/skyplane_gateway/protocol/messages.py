@@ -65,10 +65,9 @@ _EPOCH: Final = slice(
 
 #: Size of a message's head, by type: the bytes before its body.
 HEAD_BYTES: Final = {
-    kind: {
-        MessageType.DATA: FRAME_HEADER_BYTES,
-        MessageType.RECEIPT: RECEIPT_HEADER_BYTES,
-    }.get(kind, PREFIX_BYTES)
+    kind: {MessageType.DATA: FRAME_HEADER_BYTES, MessageType.RECEIPT: RECEIPT_HEADER_BYTES}.get(
+        kind, PREFIX_BYTES
+    )
     for kind in MessageType
 }
 

@@ -17,11 +17,7 @@ from skyplane_gateway.common.schema import encode
 from skyplane_gateway.protocol._fields import pack_json, unpack_json
 from skyplane_gateway.protocol.errors import FrameCorrupt
 from skyplane_gateway.protocol.limits import MAX_MESSAGE_TEXT, MAX_RECEIPT
-from skyplane_gateway.protocol.messages import (
-    RECEIPT_HEADER_BYTES,
-    ChunkId,
-    pack_receipt_header,
-)
+from skyplane_gateway.protocol.messages import RECEIPT_HEADER_BYTES, ChunkId, pack_receipt_header
 from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer, whole
 
 _CHECK_BYTES: Final = 4

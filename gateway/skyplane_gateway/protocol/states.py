@@ -91,11 +91,7 @@ RECEIVING: Final = {
 #: Steps of every state that is not final.
 _ALWAYS: Final = {Step.RECV_EOF: State.CLOSED, Step.FAIL: State.FAILED}
 #: In the handshake one GOODBYE from either side closes.
-_UNPROVEN: Final = {
-    **_ALWAYS,
-    Step.SEND_GOODBYE: State.CLOSED,
-    Step.RECV_GOODBYE: State.CLOSED,
-}
+_UNPROVEN: Final = {**_ALWAYS, Step.SEND_GOODBYE: State.CLOSED, Step.RECV_GOODBYE: State.CLOSED}
 
 TRANSITIONS: Final[dict[State, dict[Step, State]]] = {
     State.START: {
@@ -105,10 +101,7 @@ TRANSITIONS: Final[dict[State, dict[Step, State]]] = {
     },
     State.AWAIT_CHALLENGE: {**_UNPROVEN, Step.RECV_CHALLENGE: State.HANDSHAKEN},
     State.AWAIT_PROOF: {**_UNPROVEN, Step.RECV_PROOF: State.HANDSHAKEN},
-    State.HANDSHAKEN: {
-        Step.BE_UPSTREAM: State.UPSTREAM,
-        Step.BE_DOWNSTREAM: State.DOWNSTREAM,
-    },
+    State.HANDSHAKEN: {Step.BE_UPSTREAM: State.UPSTREAM, Step.BE_DOWNSTREAM: State.DOWNSTREAM},
     State.UPSTREAM: {
         **_ALWAYS,
         Step.SEND_DATA: State.UPSTREAM,

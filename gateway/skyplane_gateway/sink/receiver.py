@@ -37,13 +37,7 @@ from skyplane_gateway.protocol.chunk_manifest import (
     objects_of,
 )
 from skyplane_gateway.protocol.errors import FrameAltered, FrameCorrupt, ProtocolError
-from skyplane_gateway.protocol.frames import (
-    Claim,
-    OpenedFrame,
-    begin_frame,
-    end_frame,
-    open_frame,
-)
+from skyplane_gateway.protocol.frames import Claim, OpenedFrame, begin_frame, end_frame, open_frame
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.receipt import EntryResult, RawReceipt, Receipt, seal_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing

@@ -39,11 +39,7 @@ from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.batch import fill, of_member
-from skyplane_gateway.source.chunk_orders import (
-    ChunkOrder,
-    ChunkOutcome,
-    ChunkState,
-)
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, ChunkState
 from skyplane_gateway.source.join import Join, JoinedTransfer, Shared, TreeRoutes
 from skyplane_gateway.source.object_reader import (
     Content,

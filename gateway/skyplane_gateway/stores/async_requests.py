@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from skyplane_gateway.common.errors import StoreError
-from skyplane_gateway.common.objects import (
-    MIB,
-    Body,
-    ObjectAttributes,
-    ObjectInfo,
-    Precondition,
-)
+from skyplane_gateway.common.objects import MIB, Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.checksums import Stated
 from skyplane_gateway.stores.response_validation import NoAnswer

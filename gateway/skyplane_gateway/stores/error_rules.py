@@ -76,8 +76,7 @@ class Refusal:
             return StoreUnavailable(f"{said}; try again")
         # A 200 with an error inside is the store's fault; a 4xx is the request's.
         return StoreError(
-            f"{said}; the store refuses this request{words}",
-            is_permanent=400 <= self.status < 500,
+            f"{said}; the store refuses this request{words}", is_permanent=400 <= self.status < 500
         )
 
 

@@ -152,9 +152,7 @@ def load_stores_of(cloud: str) -> None:
 
 
 def open_store(
-    spec: StoreSpec,
-    credentials: Credentials | None = None,
-    policy: RetryPolicy | None = None,
+    spec: StoreSpec, credentials: Credentials | None = None, policy: RetryPolicy | None = None
 ) -> RetryingStore:
     """Open the store of `spec`. Makes no request: `ObjectStore.check` does.
 

@@ -139,12 +139,7 @@ class LocalRoute:
     """
 
     def __init__(
-        self,
-        node: str,
-        config: Route,
-        addresses: Mapping[str, Address],
-        *,
-        is_branch: bool = False,
+        self, node: str, config: Route, addresses: Mapping[str, Address], *, is_branch: bool = False
     ) -> None:
         self.config = config
         self.is_branch = is_branch

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.common.job_options import ConflictRule, JobOptions, Verification
-from skyplane_orchestration.cli.argument_types import (
-    header,
-    keys_of_file,
-    pair,
-    written_as,
-)
+from skyplane_orchestration.cli.argument_types import header, keys_of_file, pair, written_as
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.option_parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS, ClientSettings
@@ -365,9 +360,7 @@ def add_common(
             f"{what_is('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE, else"
         )
         add_fields(
-            fleet,
-            ClientSettings,
-            processes_per_instance=f"N {what} one per processor, 8 at most)",
+            fleet, ClientSettings, processes_per_instance=f"N {what} one per processor, 8 at most)"
         )
         leases = parser.add_argument_group(
             "leases", "gateways end by themselves when one of the times is over"

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.job_from_options import location_from
-from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
-    EmptySource,
-    NotFound,
-    UnknownRegion,
-)
+from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound, UnknownRegion
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import (
     Location,

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import skyplane_orchestration
 from skyplane_gateway.common.wording import FieldName, in_words_of
-from skyplane_orchestration.cli.console import (
-    Console,
-    OutputFailed,
-    configure_logging,
-    print_error,
-)
+from skyplane_orchestration.cli.console import Console, OutputFailed, configure_logging, print_error
 from skyplane_orchestration.cli.exit_codes import (
     BAD_INPUT,
     FAILED,

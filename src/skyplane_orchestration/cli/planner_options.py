@@ -6,11 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from skyplane_orchestration.cli.argument_types import (
-    commas,
-    pair,
-    vcpu_quota,
-)
+from skyplane_orchestration.cli.argument_types import commas, pair, vcpu_quota
 from skyplane_orchestration.cli.arguments import what_is
 from skyplane_orchestration.cli.job_from_options import fields_from
 from skyplane_orchestration.cli.option_parser import Parser, add_fields, add_flags, add_list
@@ -26,10 +22,7 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
 
 
-def add_objective(
-    parser: Parser,
-    what: str = "at most one",
-) -> None:
+def add_objective(parser: Parser, what: str = "at most one") -> None:
     group = parser.add_argument_group("objective", what)
     add_fields(
         group.add_mutually_exclusive_group(),
@@ -111,11 +104,7 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
             help=which,
         )
     group.add_argument(
-        "--relays",
-        dest="max_relays",
-        type=int,
-        metavar="K",
-        help="maximum number of relay regions",
+        "--relays", dest="max_relays", type=int, metavar="K", help="maximum number of relay regions"
     )
     add_fields(
         group,

@@ -29,11 +29,7 @@ from skyplane_orchestration.dagster.ops import (
     log_failure,
 )
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
-from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
-    DestinationsFailed,
-    SkyplaneError,
-)
+from skyplane_orchestration.errors import ConfigurationInvalid, DestinationsFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result

@@ -275,11 +275,7 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
 
 
 def copied(
-    log: logging.Logger,
-    client: Client,
-    job: TransferJob,
-    fleets: list[Fleet],
-    manifest: str | None,
+    log: logging.Logger, client: Client, job: TransferJob, fleets: list[Fleet], manifest: str | None
 ) -> TransferResult:
     """Run one job on the last of the fleets, and add those that replace it.
 

@@ -86,8 +86,6 @@ def build_skyplane_source_asset(
         # All that Dagster has for observations is in beta in 1.11 to 1.13.
         warnings.simplefilter("ignore", dg.BetaWarning)
         made: dg.AssetsDefinition = dg.multi_observable_source_asset(
-            specs=[spec],
-            name=op_name(key, "observe"),
-            required_resource_keys={resource_key},
+            specs=[spec], name=op_name(key, "observe"), required_resource_keys={resource_key}
         )(observe)
     return made

@@ -10,12 +10,4 @@ from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import FROM_RULES, FROM_TABLE, Grid, InstanceType
 from skyplane_orchestration.grids.loader import SHIPPED, load_grid
 
-__all__ = [
-    "FROM_RULES",
-    "FROM_TABLE",
-    "SHIPPED",
-    "Grid",
-    "GridRegion",
-    "InstanceType",
-    "load_grid",
-]
+__all__ = ["FROM_RULES", "FROM_TABLE", "SHIPPED", "Grid", "GridRegion", "InstanceType", "load_grid"]

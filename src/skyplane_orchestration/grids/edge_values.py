@@ -142,11 +142,7 @@ class Matrix:
 
 
 def read_matrix(
-    directory: Traversable,
-    name: str,
-    column: str,
-    index: Mapping[str, int],
-    findings: Findings,
+    directory: Traversable, name: str, column: str, index: Mapping[str, int], findings: Findings
 ) -> Matrix:
     """A file of src, dst and one value, with optional samples and as_of."""
     shape = (len(index), len(index))

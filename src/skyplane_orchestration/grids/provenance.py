@@ -108,11 +108,7 @@ def _rate_facts(grid: Grid, place: tuple[int, int]) -> dict[str, Any]:
 def _rtt_facts(grid: Grid, place: tuple[int, int]) -> dict[str, Any]:
     provenance, as_of = rtt_provenance(grid, place)
     rtt_ms = float(grid.rtt_ms[place])
-    return {
-        "ms": None if np.isnan(rtt_ms) else rtt_ms,
-        "provenance": provenance,
-        "as_of": as_of,
-    }
+    return {"ms": None if np.isnan(rtt_ms) else rtt_ms, "provenance": provenance, "as_of": as_of}
 
 
 def _price_facts(grid: Grid, place: tuple[int, int]) -> dict[str, Any]:

@@ -7,12 +7,7 @@ from typing import Final, Literal
 
 from skyplane_gateway.common.errors import naming
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.job import (
-    Deadline,
-    MaximizeThroughput,
-    MinimizeCost,
-    Objective,
-)
+from skyplane_orchestration.model.job import Deadline, MaximizeThroughput, MinimizeCost, Objective
 
 
 def chosen_objective(

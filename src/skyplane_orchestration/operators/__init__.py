@@ -12,10 +12,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra.of("skyplane_orchestration.operators", "airflow") from None
 
-from skyplane_orchestration.operators.group import (
-    SkyplaneTransferGroup,
-    skyplane_transfer_group,
-)
+from skyplane_orchestration.operators.group import SkyplaneTransferGroup, skyplane_transfer_group
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
 from skyplane_orchestration.operators.sweep import SkyplaneSweepOperator

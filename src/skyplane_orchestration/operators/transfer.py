@@ -268,11 +268,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         return self._run(context, work)
 
     def _wake(
-        self,
-        context: Context,
-        client: Client,
-        watched: WatchedTransfer,
-        event: Mapping[str, Any],
+        self, context: Context, client: Client, watched: WatchedTransfer, event: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Take the transfer to its end after a watch."""
         if event["message"]:

@@ -110,14 +110,7 @@ def compare(
     """
     tiered = priced_for(grid, policy, volume_gb)
     plan_for = partial(
-        plan,
-        tiered,
-        src,
-        dst,
-        volume_gb=volume_gb,
-        objects=objects,
-        limits=limits,
-        policy=policy,
+        plan, tiered, src, dst, volume_gb=volume_gb, objects=objects, limits=limits, policy=policy
     )
     goal, words = _goal(grid, src, dst, objective, limits)
     cheapest = plan_for(goal)

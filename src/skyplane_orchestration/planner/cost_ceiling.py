@@ -31,16 +31,9 @@ from skyplane_orchestration.planner.search.optimum import (
     fastest,
     relaxed_fastest,
 )
-from skyplane_orchestration.planner.search.restricted import (
-    CEILING_SLACK_GBPS,
-    fastest_restricted,
-)
+from skyplane_orchestration.planner.search.restricted import CEILING_SLACK_GBPS, fastest_restricted
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
-from skyplane_orchestration.planner.total_bounds import (
-    bill_row,
-    priced_at,
-    rate_with_others,
-)
+from skyplane_orchestration.planner.total_bounds import bill_row, priced_at, rate_with_others
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.

@@ -22,11 +22,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.burst import (
-    processor_sentences,
-    rate_sentences,
-    with_bursts,
-)
+from skyplane_orchestration.planner.burst import processor_sentences, rate_sentences, with_bursts
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
 from skyplane_orchestration.planner.infeasibility import describe_limit
 from skyplane_orchestration.planner.optimize import plan
@@ -117,11 +113,7 @@ def price_of(explained: TransferPlan) -> float:
 
 
 def explain_plan(
-    grid: Grid,
-    explained: TransferPlan,
-    *,
-    limits: Limits = NO_LIMITS,
-    policy: Policy = ANY_REGION,
+    grid: Grid, explained: TransferPlan, *, limits: Limits = NO_LIMITS, policy: Policy = ANY_REGION
 ) -> Explanation:
     """Explain a plan by planning again: without each relay, with more money, with a larger quota.
 

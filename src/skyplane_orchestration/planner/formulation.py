@@ -323,10 +323,7 @@ def model_rows(problem: PlanProblem, integer_edges: Mask) -> list[RowBlock]:
     ]
     if problem.is_choice.any():
         rows.append(type_share(problem))
-    for name, most_gbps in (
-        (STORAGE_READ, problem.read_gbps),
-        (STORAGE_WRITE, problem.write_gbps),
-    ):
+    for name, most_gbps in ((STORAGE_READ, problem.read_gbps), (STORAGE_WRITE, problem.write_gbps)):
         if np.isfinite(most_gbps):
             rows.append(storage_limit(name, problem, most_gbps))
     return rows

@@ -13,12 +13,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids.promised import promised_shares
-from skyplane_orchestration.model.job import (
-    Deadline,
-    MaximizeThroughput,
-    MinimizeCost,
-    Objective,
-)
+from skyplane_orchestration.model.job import Deadline, MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.planner import infeasibility, least_total_cost
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.candidate import Candidate

@@ -17,13 +17,7 @@ import numpy as np
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
-from skyplane_orchestration.model.job import (
-    ANY_REGION,
-    NO_LIMITS,
-    Limits,
-    MinimizeCost,
-    Policy,
-)
+from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, MinimizeCost, Policy
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS, PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
@@ -130,14 +124,7 @@ def frontier(
     require_volume(goal, policy, volume_gb)
     if is_single_region(grid, src, dst):
         alone = plan(
-            grid,
-            src,
-            dst,
-            goal,
-            volume_gb=volume_gb,
-            objects=objects,
-            limits=limits,
-            policy=policy,
+            grid, src, dst, goal, volume_gb=volume_gb, objects=objects, limits=limits, policy=policy
         )
         return Frontier((alone,), ())
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)

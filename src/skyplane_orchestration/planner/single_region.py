@@ -13,12 +13,7 @@ from typing import Final
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.gateway_speed import SINK, SOURCE
-from skyplane_orchestration.model.job import (
-    Deadline,
-    MaximizeThroughput,
-    MinimizeCost,
-    Objective,
-)
+from skyplane_orchestration.model.job import Deadline, MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest

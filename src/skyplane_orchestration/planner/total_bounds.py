@@ -32,11 +32,7 @@ from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.one_relay import cost_with_one_relay
 from skyplane_orchestration.planner.search.optimum import RelaxedRate, relaxed_fastest
-from skyplane_orchestration.planner.search.regions import (
-    least_instances,
-    least_of,
-    whole_ends,
-)
+from skyplane_orchestration.planner.search.regions import least_instances, least_of, whole_ends
 from skyplane_orchestration.planner.search.restricted import CEILING_SLACK_GBPS
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
 from skyplane_orchestration.planner.solve import relax
@@ -130,11 +126,7 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
 
 
 def rate_with_others(
-    request: PlanRequest,
-    problem: PlanProblem,
-    usd_per_gbit: float,
-    wait_s: float,
-    searched: Mask,
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, searched: Mask
 ) -> RelaxedRate | None:
     """The most Gbit/s from the goal up of plans that use another relay than those searched.
 
@@ -175,11 +167,7 @@ def _rate_with_one(
 
 
 def _rate_with_two(
-    request: PlanRequest,
-    problem: PlanProblem,
-    usd_per_gbit: float,
-    wait_s: float,
-    others: Mask,
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, others: Mask
 ) -> RelaxedRate | None:
     """As `rate_with_others`, of plans with two relays or more; parts of instances may join them."""
     if problem.max_relays == 1:

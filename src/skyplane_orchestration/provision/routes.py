@@ -269,10 +269,7 @@ def _pieces(
 
 
 def _connections(
-    plan: TransferPlan,
-    edge: PlanEdge,
-    gbps: float,
-    nodes_by_region: Mapping[str, Sequence[str]],
+    plan: TransferPlan, edge: PlanEdge, gbps: float, nodes_by_region: Mapping[str, Sequence[str]]
 ) -> int:
     """Connections of a route that carries so much of an edge."""
     share_of_edge = gbps / edge.flow_gbps if edge.flow_gbps > 0 else 1.0

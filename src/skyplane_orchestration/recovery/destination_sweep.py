@@ -142,10 +142,7 @@ class _PlaceSweep:
                 return "failed", remains.reason
             lost, stays = remains.reason, f"stays: {_DELETE}"
         if lost:
-            return (
-                "failed",
-                f"{lost}; the uploads that it names are not known, so it {stays}",
-            )
+            return ("failed", f"{lost}; the uploads that it names are not known, so it {stays}")
         return self._rule.done, ""
 
     # -- uploads and files that no journal names

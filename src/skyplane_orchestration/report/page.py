@@ -6,15 +6,7 @@ import json
 from typing import Final
 
 from skyplane_orchestration import planner
-from skyplane_orchestration.formatting import (
-    counted,
-    duration,
-    rate,
-    size,
-    throughput,
-    usd,
-    volume,
-)
+from skyplane_orchestration.formatting import counted, duration, rate, size, throughput, usd, volume
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult

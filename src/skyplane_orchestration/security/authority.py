@@ -26,10 +26,7 @@ from skyplane_orchestration.security.private_files import config_path, kept_text
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.security.certificates import (
-        CertificateAuthority,
-        IssuedCertificate,
-    )
+    from skyplane_orchestration.security.certificates import CertificateAuthority, IssuedCertificate
 
 #: Shortest fleet secret: 256 bits, as strong as the derived keys.
 MINIMUM_SECRET_BYTES: Final = 32
@@ -84,11 +81,7 @@ class Authority:
     """The certificate authority and the keys of one fleet; another key gives an unrelated one."""
 
     def __init__(
-        self,
-        secret: FleetSecret,
-        fleet_key: str,
-        *,
-        wall_clock: Callable[[], float] = time.time,
+        self, secret: FleetSecret, fleet_key: str, *, wall_clock: Callable[[], float] = time.time
     ) -> None:
         if not fleet_key:
             raise ConfigurationInvalid("a certificate authority needs a fleet key")

@@ -67,8 +67,7 @@ class CertificateAuthority:
             serialization.NoEncryption(),
         ).decode()
         return IssuedCertificate(
-            certificate_pem=_certificate_pem(certificate),
-            private_key_pem=private_key_pem,
+            certificate_pem=_certificate_pem(certificate), private_key_pem=private_key_pem
         )
 
     def issue_for(self, public_key_der: bytes, name_uri: str, validity_s: float) -> str:

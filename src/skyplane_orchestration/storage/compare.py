@@ -13,12 +13,7 @@ from skyplane_gateway.common.schema import encode
 from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.stores import check_destination_key, escape_name, head_all
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_orchestration.errors import (
-    ChecksumMismatch,
-    NotFound,
-    PreconditionFailed,
-    StoreError,
-)
+from skyplane_orchestration.errors import ChecksumMismatch, NotFound, PreconditionFailed, StoreError
 from skyplane_orchestration.formatting import size
 from skyplane_orchestration.model.job import TransferJob, require_at_least
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -178,12 +173,7 @@ class _Comparison:
     """Compares one pair; called from several threads."""
 
     def __init__(
-        self,
-        source: ObjectStore,
-        destination: ObjectStore,
-        *,
-        listing_only: bool,
-        download: bool,
+        self, source: ObjectStore, destination: ObjectStore, *, listing_only: bool, download: bool
     ) -> None:
         self._source = source
         self._destination = destination

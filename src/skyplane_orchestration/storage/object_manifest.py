@@ -37,10 +37,7 @@ _ROW_GROUP: Final = 50_000
 
 
 def write_manifest(
-    target: str,
-    job: TransferJob,
-    rows: Iterable[Mapping[str, Any]],
-    credentials: CredentialSources,
+    target: str, job: TransferJob, rows: Iterable[Mapping[str, Any]], credentials: CredentialSources
 ) -> str:
     """Write the lead's report to `target`, a path or URL, and return its URL.
 

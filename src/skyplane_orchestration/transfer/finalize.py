@@ -18,11 +18,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.model.resume_handle import (
-    MAX_TEXT_BYTES,
-    RESUME_TTL_S,
-    ResumeHandle,
-)
+from skyplane_orchestration.model.resume_handle import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder

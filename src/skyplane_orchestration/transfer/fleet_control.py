@@ -23,21 +23,14 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import (
-    STORE_IDENTITY,
-    GatewayHandle,
-)
+from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover_decisions import FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.open import (
-    journal_folder,
-    open_location,
-    transfer_spec_of,
-)
+from skyplane_orchestration.storage.open import journal_folder, open_location, transfer_spec_of
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.first_requests import FirstRequests

@@ -12,12 +12,7 @@ from typing import Final, Literal, TypeVar
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.publish_order import is_published_last
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_orchestration.errors import (
-    NotFound,
-    PermissionDenied,
-    PreconditionFailed,
-    StoreError,
-)
+from skyplane_orchestration.errors import NotFound, PermissionDenied, PreconditionFailed, StoreError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_ends

@@ -238,8 +238,7 @@ def _connect(sessions: FleetSessions, routes: Sequence[Route], clock: Clock) -> 
     fleet = sessions.fleet
     handles = {gateway.node: gateway for gateway in fleet.gateways}
     sessions.each(
-        fleet.gateways,
-        lambda one, client: client.put_topology(topology_of(routes, handles, one)),
+        fleet.gateways, lambda one, client: client.put_topology(topology_of(routes, handles, one))
     )
     used = [fleet.gateway(node) for node in {node for route in routes for node in route.nodes}]
     end_s = clock.monotonic() + _CONNECT_TIMEOUT_S

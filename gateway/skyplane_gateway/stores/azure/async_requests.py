@@ -76,12 +76,7 @@ class AzureAsyncRequests:
         except AzureError as error:
             raise Unsettled(f"{type(error).__name__}: {error}") from error
         answer = await send(
-            wanted.method,
-            url,
-            headers,
-            body,
-            expected=wanted.expected,
-            way=self._container.way,
+            wanted.method, url, headers, body, expected=wanted.expected, way=self._container.way
         )
         if wanted.method == "PUT" and answer.body:
             raise Unsettled("the answer has a body")

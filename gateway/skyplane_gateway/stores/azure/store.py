@@ -15,12 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from skyplane_gateway.common.errors import (
-    InvalidKey,
-    NotFound,
-    SkyplaneError,
-    StoreError,
-)
+from skyplane_gateway.common.errors import InvalidKey, NotFound, SkyplaneError, StoreError
 from skyplane_gateway.common.kept_properties import with_class, with_tags
 from skyplane_gateway.common.objects import (
     MIB,

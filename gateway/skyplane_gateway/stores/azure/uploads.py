@@ -17,11 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from skyplane_gateway.common.errors import (
-    ChecksumMismatch,
-    NotFound,
-    SkyplaneError,
-)
+from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, SkyplaneError
 from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,
@@ -46,11 +42,7 @@ from skyplane_gateway.stores.azure.requests import (
 )
 from skyplane_gateway.stores.checksums import Stated, compare
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
-from skyplane_gateway.stores.response_validation import (
-    marked_attributes,
-    read_json,
-    require,
-)
+from skyplane_gateway.stores.response_validation import marked_attributes, read_json, require
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +119,7 @@ class AzureUploads:
                     f"{what}: part {part.number} is not stored as {part.etag}; upload the object "
                     "again"
                 )
-        headers = {
-            **attribute_headers(attributes, crc32c),
-            **precondition_headers(precondition),
-        }
+        headers = {**attribute_headers(attributes, crc32c), **precondition_headers(precondition)}
         body = write_block_list(ids)
         commit = AzureRequest(
             "PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"}

@@ -7,17 +7,8 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from skyplane_gateway.common.errors import (
-    ChecksumMismatch,
-    NotFound,
-    PreconditionFailed,
-)
-from skyplane_gateway.common.objects import (
-    UNCONDITIONAL,
-    Body,
-    ObjectInfo,
-    Precondition,
-)
+from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, PreconditionFailed
+from skyplane_gateway.common.objects import UNCONDITIONAL, Body, ObjectInfo, Precondition
 from skyplane_gateway.stores import response_validation
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.copy_source import CopySource

@@ -55,9 +55,7 @@ _MEANINGS: Final = (
         "objectUnderActiveHold",
     ),
     Meaning(
-        PermissionDenied,
-        "an organisation policy forbids this request",
-        "orgPolicyConstraintFailed",
+        PermissionDenied, "an organisation policy forbids this request", "orgPolicyConstraintFailed"
     ),
     Meaning(
         StoreError,
@@ -91,15 +89,9 @@ _MEANINGS: Final = (
         "check the name, or it was deleted meanwhile; restore it if it is soft-deleted",
         statuses=(404, 410),
     ),
+    Meaning(PermissionDenied, "grant these credentials the permission for it", statuses=(403,)),
     Meaning(
-        PermissionDenied,
-        "grant these credentials the permission for it",
-        statuses=(403,),
-    ),
-    Meaning(
-        PreconditionFailed,
-        "another writer wrote or changed the object meanwhile",
-        statuses=(412,),
+        PreconditionFailed, "another writer wrote or changed the object meanwhile", statuses=(412,)
     ),
     Meaning(
         PreconditionFailed,

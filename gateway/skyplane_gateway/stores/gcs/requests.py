@@ -221,10 +221,7 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
     metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
     if not all(isinstance(text, str | None) for text in (*headers.values(), *metadata.values())):
         raise TypeError
-    return ObjectAttributes(
-        **headers,
-        metadata=undated(metadata.items()),
-    )
+    return ObjectAttributes(**headers, metadata=undated(metadata.items()))
 
 
 def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -259,10 +256,7 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
         for name, text in headers.items()
         if name.lower().startswith(_METADATA)
     }
-    return ObjectAttributes(
-        **found,
-        metadata=undated(metadata.items()),
-    )
+    return ObjectAttributes(**found, metadata=undated(metadata.items()))
 
 
 def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:

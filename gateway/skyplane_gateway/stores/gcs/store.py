@@ -12,11 +12,7 @@ from typing import Final
 
 import requests
 
-from skyplane_gateway.common.errors import (
-    NotFound,
-    PreconditionFailed,
-    StoreError,
-)
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import (
     MIB,

@@ -26,11 +26,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, unquote
 
-from skyplane_gateway.common.errors import (
-    ChecksumMismatch,
-    NotFound,
-    StoreError,
-)
+from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
@@ -40,13 +36,7 @@ from skyplane_gateway.common.objects import (
     Precondition,
     UploadInfo,
 )
-from skyplane_gateway.stores.checksums import (
-    Stated,
-    compare,
-    crc32c_of,
-    crc32c_text,
-    stated_crc32c,
-)
+from skyplane_gateway.stores.checksums import Stated, compare, crc32c_of, crc32c_text, stated_crc32c
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.bucket import GcsBucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, WantedPiece, grouped, joined, whole_crc32c

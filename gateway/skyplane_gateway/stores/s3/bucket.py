@@ -10,12 +10,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skyplane_gateway.common.errors import (
-    NotFound,
-    PreconditionFailed,
-    SkyplaneError,
-    StoreError,
-)
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, SkyplaneError, StoreError
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
@@ -33,12 +28,7 @@ from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.client import as_stored, open_client
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped, status_of, translate
-from skyplane_gateway.stores.s3.requests import (
-    info_of_head,
-    md5_of,
-    stated_of,
-    tags_of,
-)
+from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 

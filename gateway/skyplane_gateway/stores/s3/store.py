@@ -16,11 +16,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skyplane_gateway.common.errors import (
-    NotFound,
-    SkyplaneError,
-    StoreError,
-)
+from skyplane_gateway.common.errors import NotFound, SkyplaneError, StoreError
 from skyplane_gateway.common.kept_properties import with_tags
 from skyplane_gateway.common.objects import (
     MIB,

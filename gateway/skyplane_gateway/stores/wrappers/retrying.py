@@ -7,12 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.errors import (
-    ChecksumMismatch,
-    StoreError,
-    StoreUnavailable,
-    Throttled,
-)
+from skyplane_gateway.common.errors import ChecksumMismatch, StoreError, StoreUnavailable, Throttled
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,

@@ -12,11 +12,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import require_writable, write_picture
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.locations import (
-    are_locations,
-    planning_job,
-    require_plain_regions,
-)
+from skyplane_orchestration.cli.locations import are_locations, planning_job, require_plain_regions
 from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted

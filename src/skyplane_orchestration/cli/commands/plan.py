@@ -31,11 +31,7 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser("plan", help="find the best overlay; starts nothing")
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     parser.add_argument(
-        "further",
-        nargs="*",
-        default=[],
-        metavar="DST",
-        help="more destinations of the same data",
+        "further", nargs="*", default=[], metavar="DST", help="more destinations of the same data"
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)

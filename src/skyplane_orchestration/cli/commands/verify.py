@@ -37,10 +37,7 @@ def add(commands: Subparsers) -> None:
         download="read all objects at both ends and compare their SHA-256, whatever the stores say",
     )
     group.add_argument(
-        "--parallel",
-        type=int,
-        metavar="N",
-        help="objects to compare at the same time (default: 8)",
+        "--parallel", type=int, metavar="N", help="objects to compare at the same time (default: 8)"
     )
     arguments.add_common(parser, run)
 

@@ -31,11 +31,7 @@ _SAME_REGION: Final = "rows inside one region"
 
 
 def read_skyplane(
-    source: Path,
-    *,
-    tier: str = "PREMIUM",
-    latency: Path | None = None,
-    prices: Path | None = None,
+    source: Path, *, tier: str = "PREMIUM", latency: Path | None = None, prices: Path | None = None
 ) -> Measurements:
     """Measurements in a throughput table; round trips and prices if files are given.
 

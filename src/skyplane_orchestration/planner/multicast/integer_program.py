@@ -113,11 +113,7 @@ class _IntegerProgram:
         return float((weight[weight > 0] * self._upper(np.inf)[weight > 0]).sum())
 
     def solve(
-        self,
-        objective: TreeObjective,
-        real_connections: bool,
-        relative_gap: float,
-        node_limit: int,
+        self, objective: TreeObjective, real_connections: bool, relative_gap: float, node_limit: int
     ) -> IntegerOptimum | None:
         below, most = self._rows(objective, real_connections)
         cost = objective.cost_weight * self._usd_per_s() + self._ties()

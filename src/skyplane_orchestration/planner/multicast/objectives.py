@@ -28,10 +28,7 @@ from skyplane_orchestration.planner.infeasibility import (
     price_ceiling_infeasible,
     rounded_down,
 )
-from skyplane_orchestration.planner.least_total_cost import (
-    BoundedCandidate,
-    provision_waits,
-)
+from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, provision_waits
 from skyplane_orchestration.planner.multicast.decode import decode_trees
 from skyplane_orchestration.planner.multicast.search import (
     TreeIncumbent,

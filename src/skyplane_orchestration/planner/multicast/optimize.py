@@ -117,11 +117,7 @@ def multicast_plan(
     trees = tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items())
     found = replace(
         assemble(
-            request,
-            overlay,
-            objective=objective_to_dict(objective),
-            binding=binding,
-            solver=report,
+            request, overlay, objective=objective_to_dict(objective), binding=binding, solver=report
         ),
         paths=_paths_of(trees, request.destinations),
         destinations=request.destinations,

@@ -62,11 +62,7 @@ class OtherItems:
 
 
 def other_items(
-    grid: Grid,
-    src: str,
-    destinations: Sequence[str],
-    objects: int | None,
-    volume_gb: float | None,
+    grid: Grid, src: str, destinations: Sequence[str], objects: int | None, volume_gb: float | None
 ) -> OtherItems:
     """The further items of a job between region tags.
 

@@ -59,11 +59,7 @@ class TransferService:
 
 
 def quote_services(
-    grid: Grid,
-    src: str,
-    dst: str,
-    volume_gb: float | None = None,
-    objects: int | None = None,
+    grid: Grid, src: str, dst: str, volume_gb: float | None = None, objects: int | None = None
 ) -> tuple[Way, ...]:
     """The price of each service from one region tag to another, at the grid's egress prices.
 

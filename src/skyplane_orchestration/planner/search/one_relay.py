@@ -40,10 +40,7 @@ def cost_with_one_relay(problem: PlanProblem, usd_per_gbit: Floats) -> Floats:
         1.0 / np.minimum(problem.ingress_gbps, problem.egress_gbps)[relay],
         np.maximum(hop[src, region], hop[region, dst]) / problem.connection_limit[relay],
     )
-    ends = (
-        (problem.egress_gbps, hop[src, region]),
-        (problem.ingress_gbps, hop[region, dst]),
-    )
+    ends = ((problem.egress_gbps, hop[src, region]), (problem.ingress_gbps, hop[region, dst]))
     options = product(*(np.flatnonzero(place == end).tolist() for end in problem.ends))
     for pair in options:
         # Instances of an end per Gbit/s: the least, those without the relay, and more for a share.

@@ -91,11 +91,7 @@ def best_rate(problem: PlanProblem, bill: Bill, goal: Goal) -> BestRate | None:
     whole = np.zeros(model.count, dtype=bool)
     whole[model.digits] = whole[model.chosen] = whole[model.relaying] = True
     found = solve_integer(
-        program.only(used),
-        whole[used],
-        relative_gap=_GAP,
-        node_limit=_NODES,
-        options=NO_PRESOLVE,
+        program.only(used), whole[used], relative_gap=_GAP, node_limit=_NODES, options=NO_PRESOLVE
     )
     if found is None:
         return None

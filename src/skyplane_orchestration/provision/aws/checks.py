@@ -59,11 +59,7 @@ class Checks:
     """The checks of `Machines.check`."""
 
     def __init__(
-        self,
-        api: AwsApi,
-        networks: Networks,
-        types: Ec2InstanceTypes,
-        deployment: str,
+        self, api: AwsApi, networks: Networks, types: Ec2InstanceTypes, deployment: str
     ) -> None:
         # The documented policy allows launches with the tag of one deployment only.
         self._tags = FleetTags("0", deployment, 0, 0, 0)

@@ -356,11 +356,7 @@ def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQ
     of_relays = {ON_DEMAND_QUOTA: False, SPOT_QUOTA: True} if with_spot else {ON_DEMAND_QUOTA: None}
     return tuple(
         RegionQuota(
-            region,
-            quota,
-            vcpus=_quota(api, region, quota),
-            used_vcpus=used[quota],
-            of_relays=who,
+            region, quota, vcpus=_quota(api, region, quota), used_vcpus=used[quota], of_relays=who
         )
         for quota, who in of_relays.items()
     )

@@ -51,11 +51,7 @@ class AwsLauncher:
     """Launches instances. Threads may share it."""
 
     def __init__(
-        self,
-        api: AwsApi,
-        networks: Networks,
-        firewalls: SecurityGroups,
-        types: Ec2InstanceTypes,
+        self, api: AwsApi, networks: Networks, firewalls: SecurityGroups, types: Ec2InstanceTypes
     ) -> None:
         self._api = api
         self._options = api.options

@@ -44,11 +44,7 @@ class Admission:
     """Admits this process to fleets. Threads may share it."""
 
     def __init__(
-        self,
-        clouds: Clouds,
-        options: InstanceOptions,
-        clock: Clock,
-        learn: Learn,
+        self, clouds: Clouds, options: InstanceOptions, clock: Clock, learn: Learn
     ) -> None:
         self._clouds = clouds
         self._options = options

@@ -63,10 +63,7 @@ def odd_ranges(cidrs: Sequence[str] | None) -> tuple[Finding, ...]:
             ": most of the internet reaches the control ports of every gateway, and only"
             " certificates protect them; name the addresses of your workers, as 203.0.113.7/32",
         ),
-        (
-            v6,
-            ", which opens nothing: instances have addresses of IPv4 only; leave it out",
-        ),
+        (v6, ", which opens nothing: instances have addresses of IPv4 only; leave it out"),
     )
     return tuple(
         Finding("control_cidrs", True, f"control_cidrs has {', '.join(found)}{text}", True)

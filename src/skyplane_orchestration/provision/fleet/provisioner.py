@@ -21,10 +21,7 @@ from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
-from skyplane_orchestration.provision.fleet.teardown import (
-    end_fleet_in,
-    sweep_clouds,
-)
+from skyplane_orchestration.provision.fleet.teardown import end_fleet_in, sweep_clouds
 from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import (

@@ -117,10 +117,7 @@ class GcpLauncher:
         """The instance, for instances.insert."""
         options = self._options
         labels = ALPHABET.written(
-            request.tags,
-            options.user_labels,
-            instance=request.instance,
-            launch=request.launch_id,
+            request.tags, options.user_labels, instance=request.instance, launch=request.launch_id
         )
         body: dict[str, Any] = {
             "name": name,

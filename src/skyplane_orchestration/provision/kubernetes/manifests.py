@@ -252,10 +252,7 @@ def ingress_rules(
 
     Raises ConfigurationInvalid: a source is no range of addresses.
     """
-    peers = {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": _labels(fleet=tags.fleet_key)},
-    }
+    peers = {"namespaceSelector": {}, "podSelector": {"matchLabels": _labels(fleet=tags.fleet_key)}}
     last = data_port(tags.processes - 1, tags.processes)
     rules = [_rule([peers], control_port(0), last)]
     outside = [Ingress(control_port(0), last, one) for one in place.load_balancer_sources]

@@ -282,12 +282,7 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
                 if _pids(directory, processes := _processes()):
                     return _described(directory, processes)
                 number += 1
-        document = {
-            **tags,
-            "ports": ports,
-            "launched": time.time(),
-            "image": request["image"],
-        }
+        document = {**tags, "ports": ports, "launched": time.time(), "image": request["image"]}
         _write_boot(directory, request, archive, ports[len(ports) // 2])
         _write(directory / _TAGS, json.dumps(document).encode())
         with (directory / _LOG).open("wb") as log:
