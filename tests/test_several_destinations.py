@@ -29,6 +29,8 @@ REFUSED: dict[str, Refused] = {
     "twice": (("s3://a/", "s3://b/", "s3://a"), {}, "s3://a/ is given more than once"),
     "the source": (("s3://a/", SOURCE), {}, "are the same place"),
     "in the source": (("s3://a/", f"{SOURCE}x/"), {}, f"{SOURCE}x/ lies in the source"),
+    "in another": (("s3://a/x/", "s3://a/"), {}, "s3://a/x/ lies in the destination s3://a/"),
+    "around another": (("s3://a/", "s3://a/x"), {}, "s3://a/x lies in the destination s3://a/"),
     "a move": (PAIR, {"move": True}, "move"),
     "a manifest": (PAIR, {"manifest": "/m.csv"}, "manifest"),
 }

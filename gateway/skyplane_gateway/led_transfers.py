@@ -136,12 +136,12 @@ class LedTransfers:
             try:
                 both_ends = await self._both_ends(key, sources, sinks, listed)
                 self._require_open()
+                transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
             except SkyplaneError:
                 _close_all(peers)
                 raise
             if earlier is not None:
                 earlier.transfer.report.close()
-            transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
             task = asyncio.create_task(transfer.run())
             self._runs[key] = _Run(transfer, task)
             task.add_done_callback(lambda _: _close_all(peers))

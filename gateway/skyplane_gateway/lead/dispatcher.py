@@ -18,11 +18,10 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from skyplane_gateway.common.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 from skyplane_gateway.config import Route
-from skyplane_gateway.lead.delivery_rate import DeliveryRate
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +45,6 @@ class _RouteState:
     down: str = ""
     refusal: SkyplaneError | None = None
     is_on_trial: bool = False
-    rate: DeliveryRate = field(default_factory=DeliveryRate)
-
-    def needs_s(self, size_bytes: int) -> float:
-        """How long it takes to deliver so much; infinite where its rate is not known."""
-        now_s = asyncio.get_running_loop().time() if self.outstanding else self.rate.newest_s
-        rate = self.rate.bytes_per_s(now_s)
-        return size_bytes / rate if rate > 0 else math.inf
-
-    def delivered(self, length: int) -> None:
-        self.delivered_bytes += length
-        self.rate.add(asyncio.get_running_loop().time(), length)
 
     @property
     def sink(self) -> str:
@@ -152,7 +140,7 @@ class Dispatcher:
         state.outstanding -= 1
         self._sink_outstanding[state.sink] -= length
         if delivered:
-            state.delivered(length)
+            state.delivered_bytes += length
             state.is_on_trial = False
         else:
             state.assigned_bytes -= length
@@ -173,24 +161,11 @@ class Dispatcher:
             free += room
         return free
 
-    def delay_s(self, number: int, ahead_bytes: int, more_bytes: int) -> float:
-        """How much later so many bytes are delivered there than `more_bytes` by another route.
-
-        0 where the rate of the route, or of all others, is not known.
-        """
-        own_s = self._states[number].needs_s(ahead_bytes)
-        others = [state for state in self._up() if state.route.number != number]
-        other_s = min(
-            (state.needs_s(state.outstanding_bytes + more_bytes) for state in others),
-            default=math.inf,
-        )
-        return own_s - other_s if max(own_s, other_s) < math.inf else 0.0
-
     def credit(self, number: int, length: int) -> None:
         """A chunk that was given up on this route has arrived by it, late."""
         state = self._states[number]
         state.assigned_bytes += length
-        state.delivered(length)
+        state.delivered_bytes += length
         self._notify()
 
     # -- routes
@@ -297,13 +272,8 @@ class Dispatcher:
             return state if self._has_room(state, length) else None
         left = self._left_below_ceiling()
         may = [state for state in self._up() if state.over * length <= left]
-        others = [state for state in may if state.route.number != avoid] or may
-        if avoid is not None and others:
-            # Another slow route with room would be no help.
-            soonest = min(others, key=lambda one: one.needs_s(one.outstanding_bytes + length))
-            if soonest.needs_s(length) < math.inf:
-                others = [soonest]
-        ready = [state for state in others if self._has_room(state, length)]
+        others = [state for state in may if state.route.number != avoid]
+        ready = [state for state in others or may if self._has_room(state, length)]
         return min(ready, key=lambda state: state.assigned_per_share, default=None)
 
     def _at(self, place: float) -> _RouteState:

@@ -116,6 +116,9 @@ class Report:
             **more,
         }
         line = _ENCODER.encode(row).encode() + b"\n"
+        if self._rows.tell() != self._end:
+            # An earlier write failed in its middle, for example on a full disk.
+            self._rows.seek(self._end)
         self._rows.write(line)
         self._end += len(line)
         if state == "failed" and len(self.failures) < _LISTED_FAILURES:

@@ -1,10 +1,10 @@
-"""Sends chunks of slow routes again over other routes, so that all routes end at the same time."""
+"""Sends chunks of slow routes again over idle routes, so that a transfer ends in time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from statistics import median
 from typing import Final
 
@@ -24,8 +24,6 @@ _MEASURED_AT_LEAST: Final = 4
 #: A chunk is slow after so many medians, and not before so many seconds.
 _SLOW_MEDIANS: Final = 4.0
 _SLOW_AT_LEAST_S: Final = 1.0
-#: So much later than by the other routes a chunk must be expected, to be sent by one of them.
-_LATER_S: Final = 1.0
 #: As long on a tree: an order may be held for other transfers, and a branch hold its chunk up, for
 #: 5 s each before a gateway goes on without them. Sent again, the chunk would be paid again.
 _SLOW_ON_TREES_S: Final = 10.0
@@ -63,42 +61,26 @@ class Stragglers:
             limit_s = max(least_s, _SLOW_MEDIANS * median(self.durations_s))
             if slow := self._slow(limit_s):
                 await self._probe.update(slow)
-                for attempt in self._slow(limit_s):
-                    self._reroute(attempt)
+                self._reroute(limit_s)
 
     def _slow(self, limit_s: float) -> list[Attempt]:
-        """Attempts that other routes have room for and would deliver sooner; the last first.
-
-        Those are in flight for longer than the limit, or have too much before them.
-        """
+        """Attempts in flight for longer, for which other routes have room."""
         slow_since_s = asyncio.get_running_loop().time() - limit_s
-        ahead: Counter[int] = Counter()
-        attempts = []
-        for attempt in self._in_flight:
-            # A route sends its chunks one after the other. Of the oldest, most was sent.
-            is_first = not ahead[attempt.order.route]
-            ahead[attempt.order.route] += attempt.order.length
-            attempts.append((attempt, ahead[attempt.order.route], is_first))
-        slow, taken_bytes = [], 0
-        for attempt, ahead_bytes, is_first in reversed(attempts):
-            order, beside_bytes = attempt.order, taken_bytes + attempt.order.length
-            is_late = attempt.sent_s <= slow_since_s
-            if not (is_late or is_first or self._dispatcher.has_trees):
-                delay_s = self._dispatcher.delay_s(order.route, ahead_bytes, beside_bytes)
-                is_late = delay_s > _LATER_S
-            if (
-                is_late
-                and attempt.excused_s <= slow_since_s
-                and order.chunk not in self._rerouted
-                and beside_bytes <= self._dispatcher.free_bytes_beside(order.route)
-                and not attempt.future.done()
-            ):
-                taken_bytes = beside_bytes
-                slow.append(attempt)
-        return slow
+        return [
+            attempt
+            for attempt in self._in_flight
+            if max(attempt.sent_s, attempt.excused_s) <= slow_since_s
+            and attempt.order.chunk not in self._rerouted
+            and attempt.order.length <= self._dispatcher.free_bytes_beside(attempt.order.route)
+            and not attempt.future.done()
+        ]
 
-    def _reroute(self, attempt: Attempt) -> None:
-        order = attempt.order
-        log.info("chunk %d is sent again: route %d is slow", order.chunk, order.route)
-        self._rerouted[order.chunk] = order.route
-        self._in_flight.give_up(attempt)
+    def _reroute(self, limit_s: float) -> None:
+        planned_bytes = 0
+        for attempt in self._slow(limit_s):
+            order = attempt.order
+            if order.length <= self._dispatcher.free_bytes_beside(order.route) - planned_bytes:
+                log.info("chunk %d is sent again: route %d is slow", order.chunk, order.route)
+                planned_bytes += order.length
+                self._rerouted[order.chunk] = order.route
+                self._in_flight.give_up(attempt)

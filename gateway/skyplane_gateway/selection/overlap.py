@@ -49,6 +49,12 @@ def refuse_overlap(
         )
 
 
+def lies_in(one: StoreSpec, prefix: str, other: StoreSpec, other_prefix: str) -> bool:
+    """Whether a folder lies in another one, or is the same."""
+    inner, outer = _folder_place(one, prefix), _folder_place(other, other_prefix)
+    return _same_store(one, other) and inner.startswith(outer)
+
+
 def _same_store(one: StoreSpec, other: StoreSpec) -> bool:
     if one.kind == "file":
         # One root may contain the other; the real paths decide.

@@ -28,7 +28,9 @@ class OrderQueue(asyncio.Queue[ChunkOrder]):
         some = (route for route, orders in self._waiting.items() if orders)
         route = min(some, key=self._readers.__getitem__)
         self._readers[route] += 1
-        return self._waiting[route].popleft()
+        # Routes with as few take turns.
+        orders = self._waiting[route] = self._waiting.pop(route)
+        return orders.popleft()
 
     def done(self, order: ChunkOrder) -> None:
         """The reader that took the order is free."""

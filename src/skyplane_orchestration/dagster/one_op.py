@@ -151,7 +151,7 @@ class OneOp:
             )
         except DestinationsFailed as error:
             results, errors = dict(error.results), error.errors
-        plan = run.fleets[-1].plan if run.fleets else None
+        plan = run.fleets[0].plan if len(run.fleets) == 1 else None
 
         def copy(asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
             url = job.destination.url

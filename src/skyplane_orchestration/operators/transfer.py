@@ -194,7 +194,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         fleets: Sequence[Fleet],
         results: Mapping[str, TransferResult],
     ) -> None:
-        plan = fleets[-1].plan if fleets else None
+        plan = fleets[0].plan if len(fleets) == 1 else None
         facts = {url: transfer_facts(jobs[url], plan, results[url]) for url in results}
         if not facts:
             return

@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, permutations
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection.metadata_check import metadata_not_carried
-from skyplane_gateway.selection.overlap import refuse_overlap
+from skyplane_gateway.selection.overlap import lies_in, refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.selection.selector import Selection, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
-from skyplane_orchestration.errors import InvalidLocation, NotRestored
+from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.plan import TransferPlan
@@ -80,6 +80,15 @@ def require_ends_apart(job: TransferJob) -> None:
         job.destination.key,
         recursive=job.recursive,
     )
+
+
+def require_places_apart(places: Sequence[Location]) -> None:
+    """Raise ConfigurationInvalid where one copy would write into the place of another."""
+    for one, other in permutations(places, 2):
+        if lies_in(spec_of(one), one.key, spec_of(other), other.key):
+            raise ConfigurationInvalid(
+                f"the destination {one.url} lies in the destination {other.url}; choose another"
+            )
 
 
 def require_usable(job: TransferJob, manifest: str | None = None) -> None:

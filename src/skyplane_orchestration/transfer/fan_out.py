@@ -206,6 +206,8 @@ def _require_possible(jobs: Sequence[TransferJob], options: RunOptions) -> None:
     require_different([job.destination.url for job in jobs])
     for job in jobs:
         preflight.require_ends_apart(job)
+    if any(job.recursive for job in jobs):
+        preflight.require_places_apart([job.destination for job in jobs])
     if any(job.move for job in jobs):
         raise ConfigurationInvalid.about("{move} is for one destination; omit it")
     if options.manifest is not None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -416,45 +415,6 @@ async def test_idle_paths_take_the_last_chunks_of_a_slow_one() -> None:
     assert len(source.orders) <= 110
     assert sum(scene.dispatcher.delivered_bytes().values()) == 1000
     assert scene.dispatcher.reasons_down() == {}
-
-
-async def test_paths_end_at_the_same_time_after_one_has_slowed() -> None:
-    """Two paths take a chunk in half a second each, and 20 chunks at a time. After 15 s one takes
-    twice as long: the 60 chunks that are left then need 20 s at least."""
-    source = FakeSource(delay_s=None)
-    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=400)
-    loop = asyncio.get_running_loop()
-    began_s, queues = loop.time(), {0: deque[ChunkOrder](), 1: deque[ChunkOrder]()}
-    sent: list[int] = []
-
-    async def dispatch(orders: Sequence[ChunkOrder]) -> None:
-        for order in orders:
-            # A source sends nothing more of an earlier attempt.
-            for queue in queues.values():
-                for old in [old for old in queue if old.chunk == order.chunk]:
-                    queue.remove(old)
-            queues[order.route].append(order)
-
-    async def send(route: int) -> None:
-        while True:
-            is_slow = route == 0 and loop.time() >= began_s + 15.0
-            if queues[route]:
-                order = queues[route].popleft()
-                sent.append(order.chunk)
-                await asyncio.sleep(1.0 if is_slow else 0.5)
-                source.answer(order)
-            else:
-                await asyncio.sleep(0.01)
-
-    source.dispatch = dispatch  # type: ignore[method-assign]
-    sending = [asyncio.create_task(send(route)) for route in queues]
-    await scene.deliver(*(rows(f"k{number}") for number in range(120)))
-    took_s = loop.time() - began_s
-    await scene.close()
-    for task in sending:
-        task.cancel()
-    assert took_s <= 37.0
-    assert len(sent) <= 122
 
 
 @pytest.mark.parametrize(

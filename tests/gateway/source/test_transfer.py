@@ -20,6 +20,7 @@ from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.sealing import UNSEALED
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
+from skyplane_gateway.source.order_queue import OrderQueue
 from skyplane_gateway.source.transfer import SourceGateway, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 
@@ -285,3 +286,15 @@ async def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() ->
     assert sink.ended == {1: crc32c(b"abc")}
     assert sink.dropped == [2]
     assert routes.sent == []
+
+
+async def test_more_routes_than_readers_take_turns() -> None:
+    queue, taken = OrderQueue(), []
+    for number in range(100):
+        queue.put_nowait(ChunkOrder(number, 1, number % 10, "objects", ()))
+    for _ in range(4):
+        taken.append(queue.get_nowait())
+    for done in range(6):
+        queue.done(taken[done])
+        taken.append(queue.get_nowait())
+    assert {order.route for order in taken} == set(range(10))
