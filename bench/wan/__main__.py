@@ -29,6 +29,7 @@ from bench.wan.network import Unavailable
 from bench.wan.picture import Bars, svg
 from bench.wan.scenario import Scenario
 from bench.wan.trial import Trial, planned, running
+from skyplane_orchestration.cli.main import keep_stdout
 from skyplane_orchestration.model.plan import TransferPlan
 
 #: Floor and goal by scenario: of achieved over planned, or over what remains.
@@ -318,4 +319,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep_stdout()  # The solver prints.
     raise SystemExit(main())

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import boto3
-from tests.faults import versitygw
-
-from bench.wan import network
+from bench.wan import network, stores
 from bench.wan.network import Network, Pair, Unavailable
 from bench.wan.scaled_grid import write_scaled
 from bench.wan.scenario import Scenario
+from bench.wan.stores import Store
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.planner.instance_options import MEASURED_CONNECTIONS
 from skyplane_orchestration.units import BYTES_PER_MIB
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 #: Of what the switch carries alone, a plan may use so much: the gateways need the rest.
 MOST_OF_SWITCH: Final = 0.6
-BUCKET: Final = "bucket"
 #: The switch's speed is the best of so many tests: other work on the machine slows some.
 _SPEED_TESTS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """The store of a region; its bucket is a folder of this machine."""
-
-    region: str
-    url: str
-    folder: Path
-
-    def place(self, prefix: str) -> Location:
-        return Location(f"s3://{BUCKET}/{prefix}/", region=self.region, endpoint_url=self.url)
-
-    def files(self, prefix: str) -> dict[str, Path]:
-        """Key below the prefix -> file."""
-        root = self.folder / BUCKET / prefix
-        return {str(file.relative_to(root)): file for file in root.rglob("*") if file.is_file()}
-
-    def remove(self, prefix: str) -> None:
-        shutil.rmtree(self.folder / BUCKET / prefix, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +52,12 @@ class Area:
             )
 
     def set_lines(self, plan: TransferPlan) -> None:
-        """All lines as the grid and the scenario say, for the instances of a plan."""
-        capacities = {(edge.src, edge.dst): edge.capacity_gbps for edge in plan.edges}
+        """All lines as the grid and the scenario say, for the instances and connections of a plan.
+
+        The grid's rates are those of an instance pair over 64 connections; more of both carry more
+        (paper, 4b).
+        """
+        connections = {(edge.src, edge.dst): edge.connections for edge in plan.edges}
         for src in self.grid.tags:
             here = plan.instances.get(src)
             kind = self.grid.instance_type(src.partition(":")[0], here.type if here else None)
@@ -88,13 +65,12 @@ class Area:
             self.network.set_node(src, kind.egress_gbps * count, kind.ingress_gbps * count)
             for dst in self.grid.tags:
                 if src != dst:
-                    self._set_line(src, dst, capacities.get((src, dst), 0.0))
+                    pairs = connections.get((src, dst), 0) / MEASURED_CONNECTIONS
+                    self._set_line(src, dst, max(1.0, pairs))
 
-    def _set_line(self, src: str, dst: str, capacity_gbps: float) -> None:
-        """More than 64 connections carry more than the grid's rate: the capacity of an edge."""
+    def _set_line(self, src: str, dst: str, pairs: float) -> None:
         row, column = self.grid.index_of(src), self.grid.index_of(dst)
-        gbps = max(float(self.grid.throughput_gbps[row, column]), capacity_gbps)
-        loss = 0.0
+        gbps, loss = float(self.grid.throughput_gbps[row, column]) * pairs, 0.0
         for line in self.scenario.lines:
             if (line.src, line.dst) == (src, dst):
                 gbps, loss = gbps * line.rate_share, line.loss
@@ -104,22 +80,11 @@ class Area:
     def fill(self, store: Store, prefix: str, size_bytes: int) -> int:
         """Write objects of random bytes, of so many bytes together or a little more; the bytes."""
         each = self.scenario.object_mib * BYTES_PER_MIB
-        client = _client(store.url)
         count = -(-size_bytes // each)
         for number in range(count):
             key = f"{prefix}/{number:05}"
-            client.put_object(Bucket=BUCKET, Key=key, Body=os.urandom(each))
+            store.objects.put(key, os.urandom(each))
         return count * each
-
-
-def _client(url: str) -> S3Client:
-    return boto3.client(
-        "s3",
-        endpoint_url=url,
-        aws_access_key_id=os.environ["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
 
 
 @contextmanager
@@ -137,8 +102,8 @@ def opened(scenario: Scenario, folder: Path) -> Iterator[Area]:
         nodes = [*tags, *(_store_node(end) for end in ends if scenario.store_rtt_ms)]
         made = open_.enter_context(network.opened(nodes, mtu=scenario.mtu))
         carries_gbps = max(made.carries_alone_gbps() for _ in range(_SPEED_TESTS))
-        stores = {end: _store(scenario, made, end, folder, open_) for end in ends}
-        yield Area(scenario, folder, folder / "grid", grid, made, stores, carries_gbps)
+        found = {end: _store(scenario, made, end, folder, open_) for end in ends}
+        yield Area(scenario, folder, folder / "grid", grid, made, found, carries_gbps)
 
 
 def _store_node(region: str) -> str:
@@ -152,33 +117,13 @@ def _store(scenario: Scenario, made: Network, region: str, folder: Path, open_: 
         made.set_line(region, node, Pair(scenario.store_rtt_ms / 1e3))
         made.set_line(network.HOST, node, Pair(scenario.store_rtt_ms / 1e3))
     root = folder / region.replace(":", "-")
-    root.mkdir()
-    server = open_.enter_context(
-        versitygw.running(
-            root, "--data-integrity-etag", host=made.address(node), prefix=made.enter(node)
-        )
-    )
-    os.environ["AWS_ACCESS_KEY_ID"] = server.access_key_id
-    os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_access_key
-    _client(server.url).create_bucket(Bucket=BUCKET)
-    return Store(region, server.url, root)
+    running = stores.running(region, root, made.address(node), made.enter(node))
+    store = open_.enter_context(running)
+    os.environ |= store.environment
+    return store
 
 
 def differing(source: Store, from_: str, target: Store, to: str) -> Sequence[str]:
     """Keys that are not the same bytes at both ends."""
-    ours, theirs = source.files(from_), target.files(to)
-    return sorted(
-        key
-        for key in ours.keys() | theirs.keys()
-        if key not in ours or key not in theirs or not _is_same(ours[key], theirs[key])
-    )
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    with one.open("rb") as left, other.open("rb") as right:
-        while True:
-            pieces = left.read(BYTES_PER_MIB), right.read(BYTES_PER_MIB)
-            if pieces[0] != pieces[1]:
-                return False
-            if not pieces[0]:
-                return True
+    ours, theirs = source.digests(from_), target.digests(to)
+    return sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))

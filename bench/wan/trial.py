@@ -172,7 +172,7 @@ def running(area: Area, plan: TransferPlan) -> Iterator[Callable[[], Trial]]:
 
     def copy() -> Trial:
         prefix = f"copy-{next(numbers)}"
-        area.set_lines(plan)
+        area.set_lines(fleet.plan)  # A probe may have changed the connections.
         now = replace(job, destination=target.place(prefix))
         events = _Events(area, fleet, plan.dst, size_bytes, list(scenario.events))
         result = client.transfer(now, fleet, on_status=events.look)
@@ -180,7 +180,7 @@ def running(area: Area, plan: TransferPlan) -> Iterator[Callable[[], Trial]]:
         after_s = None if events.at_s is None else ended_s - events.at_s
         found = _trial(area, plan, fleet, result, events.before)
         wrong = differing(source, "source", target, prefix)
-        target.remove(prefix)
+        target.objects.remove(f"{prefix}/")
         return replace(
             found,
             steady_gbps=events.steady_gbps,
@@ -192,7 +192,7 @@ def running(area: Area, plan: TransferPlan) -> Iterator[Callable[[], Trial]]:
         yield copy
     finally:
         client.teardown(fleet)
-        source.remove("source")
+        source.objects.remove("source/")
 
 
 def _trial(

@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bench.wan import network, scenario
+from bench.wan import area, network, scenario, stores
 from bench.wan.__main__ import remaining_gbps
 from bench.wan.network import Network, Pair
 from bench.wan.picture import Bars, svg
@@ -178,6 +178,21 @@ def test_scenarios_are_between_regions_of_their_grids(name: str) -> None:
     tags = set(found.regions or load_grid(found.grid).tags)
     assert {end for pair in found.transfers for end in pair} <= tags
     assert {end for line in found.lines for end in (line.src, line.dst)} <= tags
+
+
+@pytest.mark.parametrize("region", ["aws:us-east-1", "gcp:us-east1", "azure:eastus"])
+def test_objects_that_differ_between_two_places_are_named(region: str, tmp_path: Path) -> None:
+    try:
+        with stores.running(region, tmp_path / "store", "127.0.0.1", ()) as store:
+            for key in ("one/same", "two/same", "one/other", "one/less", "two/more"):
+                store.objects.put(key, b"as it is")
+            store.objects.put("two/other", b"as it was")
+            assert area.differing(store, "one", store, "two") == ["less", "more", "other"]
+            store.objects.remove("two/")
+            assert store.digests("two") == {}
+            assert len(store.digests("one")) == 3
+    except network.Unavailable as error:
+        pytest.skip(str(error))
 
 
 def test_a_scaled_grid_has_the_prices_and_a_share_of_the_rates(tmp_path: Path) -> None:

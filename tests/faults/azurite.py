@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,19 +70,21 @@ def program(install_s: float | None = _INSTALL_S) -> list[str]:
 
 
 @contextmanager
-def running(root: Path) -> Iterator[Server]:
+def running(root: Path, *, host: str = "127.0.0.1", prefix: Sequence[str] = ()) -> Iterator[Server]:
     """A server that keeps blobs in memory until the block ends; its log goes beside `root`.
+
+    `host`, `prefix`: see `versitygw.running`.
 
     Raises:
         Unavailable: there is none, or it does not come up.
     """
     port = free_port()
-    server = Server(f"http://127.0.0.1:{port}", "account", "c2VjcmV0LW9mLXRlc3Rz")
-    command = [*program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    server = Server(f"http://{host}:{port}", "account", "c2VjcmV0LW9mLXRlc3Rz")
+    command = [*prefix, *program(), "--blobHost", host, "--blobPort", str(port)]
     command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
     accounts = {"AZURITE_ACCOUNTS": f"{server.account}:{server.account_key}"}
     log_file = root.parent / f"{root.name}.log"
-    with go_programs.running(command, port, log_file, accounts, cwd=root):
+    with go_programs.running(command, port, log_file, accounts, cwd=root, host=host):
         yield server
 
 

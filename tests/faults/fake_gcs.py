@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,19 +42,25 @@ LACKS: Final = frozenset(
 
 
 @contextmanager
-def running(log_file: Path, *, logs_requests: bool = False) -> Iterator[str]:
-    """A server until the block ends; yields its URL.
+def running(
+    log_file: Path,
+    *,
+    logs_requests: bool = False,
+    host: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+) -> Iterator[str]:
+    """A server until the block ends; yields its URL. `host`, `prefix`: see `versitygw.running`.
 
     Raises:
         Unavailable: there is none, or it does not come up.
     """
     port = free_port()
-    command = [str(binary()), "-scheme", "http", "-backend", "memory"]
+    command = [*prefix, str(binary()), "-scheme", "http", "-backend", "memory"]
     command += ["-log-level", "info" if logs_requests else "warn"]
     # A public host without a port stands for all ports, also that of a proxy.
-    command += ["-host", "127.0.0.1", "-port", str(port), "-public-host", "127.0.0.1"]
-    with go_programs.running(command, port, log_file, {}):
-        yield f"http://127.0.0.1:{port}"
+    command += ["-host", host, "-port", str(port), "-public-host", host]
+    with go_programs.running(command, port, log_file, {}, host=host):
+        yield f"http://{host}:{port}"
 
 
 def create_bucket(url: str, name: str = "") -> str:

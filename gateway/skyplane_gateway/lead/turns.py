@@ -39,9 +39,8 @@ class Turns:
         self._show_first()
 
     def _show_first(self) -> None:
-        for turn in self._open:
-            turn.set()
-            break
+        if first := next(iter(self._open), None):
+            first.set()
 
 
 _current: ContextVar[tuple[Turns, asyncio.Event] | None] = ContextVar("turn", default=None)

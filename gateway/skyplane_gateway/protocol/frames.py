@@ -29,6 +29,7 @@ from skyplane_gateway.protocol.sealing import (
     PLAIN,
     PROLOGUE_BYTES,
     SEAL_BYTES,
+    PlainOpening,
     Sealer,
     require_plain_tag,
     whole,
@@ -180,23 +181,13 @@ def begin_frame(header: FrameHeader, start: memoryview, sealed_bytes: int) -> Op
     """
     if len(start) < START_BYTES or any(start[:PROLOGUE_BYTES]):
         return None
-    rest = _Start(start[PROLOGUE_BYTES:])
+    # A copy: the data is soon written over.
+    rest = PlainOpening(memoryview(bytes(start[PROLOGUE_BYTES:])))
     try:
         outer = pack_frame_header(header, sealed_bytes)
         return _read_head(header, outer, sealed_bytes - SEAL_BYTES, rest.take)
     except ProtocolError:
         return None
-
-
-class _Start:
-    """Copies what it gives: the data is soon written over."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-
-    def take(self, count: int) -> memoryview:
-        taken, self._data = self._data[:count], self._data[count:]
-        return memoryview(bytes(taken))
 
 
 def _read_head(

@@ -90,7 +90,9 @@ def require_plain_tag(tag: memoryview) -> None:
         raise RemoteProtocolError("plain frame whose tag is not zero")
 
 
-class _PlainOpening:
+class PlainOpening:
+    """Gives parts of the body as they are."""
+
     def __init__(self, body: memoryview) -> None:
         self._body = body
 
@@ -130,7 +132,7 @@ class PlainSealer:
         if sealed[:PROLOGUE_BYTES] != self._HEAD:
             raise RemoteProtocolError("plain frame whose incarnation or counter is not zero")
         require_plain_tag(sealed[-TAG_BYTES:])
-        return _PlainOpening(sealed[PROLOGUE_BYTES:-TAG_BYTES])
+        return PlainOpening(sealed[PROLOGUE_BYTES:-TAG_BYTES])
 
 
 PLAIN: Final = PlainSealer()

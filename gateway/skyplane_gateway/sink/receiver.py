@@ -131,7 +131,7 @@ class Sink:
         if writes:
             await asyncio.wait(writes)
         for chunk in [chunk for chunk in self._assemblers if self._own(chunk).transfer == transfer]:
-            self._drop(chunk)
+            self.drop_chunk(chunk)
         self._groups = {key: row for key, row in self._groups.items() if row[0] != transfer}
         self._parts.forget(transfer)
         if not self._transfers:
@@ -160,12 +160,9 @@ class Sink:
 
     def route_is_down(self, number: int) -> None:
         """Forget the incomplete chunks of that route: the rest of their frames is lost."""
-        for chunk in [
-            chunk
-            for chunk, assembler in self._assemblers.items()
-            if chunk.route == number and not assembler.is_complete
-        ]:
-            self._drop(chunk)
+        for chunk, assembler in tuple(self._assemblers.items()):
+            if chunk.route == number and not assembler.is_complete:
+                self.drop_chunk(chunk)
 
     # -- frames
 
@@ -275,10 +272,6 @@ class Sink:
         if isinstance(direct, DirectChunk) and transfer is not None:
             direct.crc32c, direct.is_complete = crc32c, True
             self._begin_write(chunk, transfer)
-
-    def drop_chunk(self, chunk: ChunkId) -> None:
-        """Forget a chunk that its source cannot complete."""
-        self._drop(chunk)
 
     def _begin_write(self, chunk: ChunkId, transfer: SinkTransfer) -> None:
         assembler = self._assemblers[chunk]
@@ -441,12 +434,13 @@ class Sink:
         self._send_receipt(seal_receipt(own, receipt, sealing.receipts))
 
     def _end(self, chunk: ChunkId) -> None:
-        self._drop(chunk)
+        self.drop_chunk(chunk)
         self._ended[chunk] = None
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
 
-    def _drop(self, chunk: ChunkId) -> None:
+    def drop_chunk(self, chunk: ChunkId) -> None:
+        """Forget a chunk, as one that its source cannot complete."""
         self._sent.pop(chunk, None)
         assembler = self._assemblers.pop(chunk, None)
         if assembler is not None:
@@ -455,14 +449,11 @@ class Sink:
 
     def _drop_older(self, chunk: ChunkId) -> None:
         """End earlier attempts at the chunk: no source waits for them, and frames may come late."""
-        for other in [
-            other
-            for other in self._assemblers
-            if (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
-            and (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
-            and not self._assemblers[other].is_complete
-        ]:
-            self._end(other)
+        for other, assembler in tuple(self._assemblers.items()):
+            is_same = (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
+            is_older = (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
+            if is_same and is_older and not assembler.is_complete:
+                self._end(other)
 
     async def drain(self) -> None:
         """Wait until nothing is being written."""

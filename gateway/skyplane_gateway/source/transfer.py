@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -184,6 +184,7 @@ class SourceTransfer:
 
     def fail(self, order: ChunkOrder, error: SkyplaneError) -> None:
         self._sendings.pop(self._chunk_of(order), None)
+        # Errors of the destination come in receipts.
         self._report(ChunkOutcome.of_failure(order, error, at_source=isinstance(error, StoreError)))
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
@@ -246,8 +247,7 @@ class SourceTransfer:
         frames that it carried are lost.
         """
         for order in [order for order in self._pending.values() if order.route == number]:
-            self._sendings.pop(self._chunk_of(order), None)
-            self._report(ChunkOutcome.of_failure(order, loss))
+            self.fail(order, loss)
 
     async def close(self) -> None:
         """Stop reading, close the store, and end every wait for outcomes."""
@@ -301,9 +301,7 @@ class SourceTransfer:
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
         await self._abort(self._sendings.pop(self._chunk_of(order), None))
-        # Errors of the destination come in receipts.
-        at_source = isinstance(error, StoreError)
-        self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
+        self.fail(order, error)
 
     async def _abort(self, sending: SentChunk | None) -> None:
         """Tell the sink that no rest comes: else it holds half a chunk until the transfer ends."""
@@ -458,10 +456,13 @@ class SourceTransfer:
         return ChunkFramer(chunk, manifest, sealer=sealing.frames, max_payload_bytes=most)
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:
+        return await self._waiting(order, self._objects.in_thread(call, *arguments))
+
+    async def _waiting(self, order: ChunkOrder, step: Awaitable[T]) -> T:
         identity = (order.chunk, order.attempt)
         self._reading.add(identity)
         try:
-            return await self._objects.in_thread(call, *arguments)
+            return await step
         finally:
             self._reading.discard(identity)
 
@@ -470,18 +471,11 @@ class SourceTransfer:
         turn = sending.begun_s if sending is not None else 0.0
         for frame in frames:
             if self._is_limited:
-                await self._wait_for_bandwidth(order, frame.payload_bytes)
+                take = self._gateway.bandwidth.take(self._transfer, frame.payload_bytes)
+                await self._waiting(order, take)
             self._require_pending(order)
             await self._routes.send_frame(frame, turn)
             self._note(order, frame.payload_bytes)
-
-    async def _wait_for_bandwidth(self, order: ChunkOrder, count: int) -> None:
-        identity = (order.chunk, order.attempt)
-        self._reading.add(identity)
-        try:
-            await self._gateway.bandwidth.take(self._transfer, count)
-        finally:
-            self._reading.discard(identity)
 
     def _note(self, order: ChunkOrder, count: int) -> None:
         if self.awaits(order):

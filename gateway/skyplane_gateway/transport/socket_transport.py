@@ -104,18 +104,15 @@ class SocketTransport(asyncio.Transport):
         except OSError as error:
             self._lose(error)
         except Exception as error:  # noqa: BLE001 - as asyncio: told to the loop, then the end
-            self._protocol_failed(error)
+            what = {"message": "a protocol's callback failed", "exception": error}
+            self._loop.call_exception_handler({**what, "transport": self})
+            self._lose(error)
 
     def _end_of_stream(self) -> None:
         if self._protocol.eof_received():
             self.pause_reading()
         else:
             self.close()
-
-    def _protocol_failed(self, error: Exception) -> None:
-        what = {"message": "a protocol's callback failed", "exception": error, "transport": self}
-        self._loop.call_exception_handler(what)
-        self._lose(error)
 
     # -- writing
 

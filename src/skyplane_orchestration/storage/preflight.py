@@ -73,13 +73,8 @@ class Volume:
 
 def require_ends_apart(job: TransferJob) -> None:
     """Raise ConfigurationInvalid for a copy onto itself or into its own source."""
-    refuse_overlap(
-        spec_of(job.source),
-        job.source.key,
-        spec_of(job.destination),
-        job.destination.key,
-        recursive=job.recursive,
-    )
+    ends = spec_of(job.source), job.source.key, spec_of(job.destination), job.destination.key
+    refuse_overlap(*ends, recursive=job.recursive)
 
 
 def require_places_apart(places: Sequence[Location]) -> None:

@@ -125,7 +125,10 @@ class FanOut:
     def _alone(self, job: TransferJob) -> TransferResult:
         options = self._options
         return JobRun(self._context, job).run(
-            on_status=options.on_status, on_fleet=options.on_fleet, on_full=options.on_full
+            on_status=options.on_status,
+            on_submitted=options.on_submitted,
+            on_fleet=options.on_fleet,
+            on_full=options.on_full,
         )
 
     def _plan(self, jobs: Sequence[TransferJob]) -> TransferPlan:
@@ -256,7 +259,6 @@ def shared_costs(
         own_usd = sum(usd / users[tag] for tag, usd in hourly.items())
         of_egress = shared_usd / alone_usd if alone_usd else 1.0
         of_instances = own_usd / sum(hourly.values()) if own_usd else 1.0
-
         tried = result.this_try
         share = partial(_share, plan, of_egress, of_instances)
         tried = replace(tried, cost=share(tried.cost, tried.copied_bytes))
