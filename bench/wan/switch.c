@@ -190,12 +190,16 @@ static void release(packet_t *packet) {
     spare[spare_size++] = packet;
 }
 
-/* When a packet leaves a queue that it enters at `at_ns`; -1 where that is full. */
+/*
+ * When a packet leaves a queue that it enters at `at_ns`; -1 where that is full. What a queue holds
+ * is drawn for each packet. With one limit, flows that send whenever a packet has left keep a queue
+ * full, and a packet that is sent again after a pause is dropped each time.
+ */
 static int64_t leaves(rate_t *rate, int64_t at_ns, int payload) {
     if (rate->bytes_per_s <= 0) return at_ns;
     int64_t begins_ns = rate->free_ns > at_ns ? rate->free_ns : at_ns;
     /* A packet without payload waits in the queue and takes no time of the line. */
-    if (payload && begins_ns - at_ns > rate->queue_ns) return -1;
+    if (payload && begins_ns - at_ns > (int64_t)((0.75 + drawn() / 2) * rate->queue_ns)) return -1;
     rate->free_ns = begins_ns + (int64_t)(payload / rate->bytes_per_s * 1e9);
     return rate->free_ns;
 }

@@ -52,6 +52,7 @@ class Resumed:
         return not self.is_finished and self.row.action == "copy"
 
 
+@dataclass(frozen=True, slots=True)
 class Resumer:
     """Resumes the objects of one transfer, from the journal of an earlier epoch.
 
@@ -60,19 +61,11 @@ class Resumer:
         sets: see `KeptProperties.sets`.
     """
 
-    def __init__(
-        self,
-        earlier: EarlierJournal,
-        call: CallSink,
-        source: SourceStore,
-        journals: Mapping[str, Any],
-        sets: ObjectAttributes | None = None,
-    ) -> None:
-        self._earlier = earlier
-        self._call = call
-        self._source = source
-        self._journals = journals
-        self._sets = sets
+    earlier: EarlierJournal
+    call: CallSink
+    source: SourceStore
+    journals: Mapping[str, Any]
+    sets: ObjectAttributes | None = None
 
     async def resume(self, row: Selection, *, is_last: bool = False) -> Resumed:
         """What is left to do with an object; uploads that are not continued are aborted.
@@ -81,15 +74,15 @@ class Resumer:
             ChecksumMismatch: the rule keeps the object, and it may be our unverified write.
             StoreError, GatewayError: as the sink says; this may be called again.
         """
-        return await self._carry_out(self._earlier.decide(row, is_last=is_last))
+        return await self._carry_out(self.earlier.decide(row, is_last=is_last))
 
     async def abort(self, upload: UploadRow) -> None:
         """Abort an upload; without an id, uploads of its key from the time of the intent."""
         if upload.upload_id is not None:
-            await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
+            await self.call("abort", {"key": upload.key, "upload_id": upload.upload_id})
         elif upload.noted_unix_s is not None:
             arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
-            await self._call("abort_intended", {**arguments, **self._journals})
+            await self.call("abort_intended", {**arguments, **self.journals})
 
     async def abort_abandoned(self, left: EarlierEpochs, journal: JournalState) -> None:
         """Abort uploads that this transfer does not continue, and those of unanswered requests."""
@@ -105,10 +98,10 @@ class Resumer:
                 "key": row.key,
                 "noted_unix_s": row.since_unix_s,
                 "until_unix_s": row.until_unix_s,
-                "spared": self._earlier.upload_id_of(row.key),
+                "spared": self.earlier.upload_id_of(row.key),
             }
             try:
-                await self._call("abort_intended", {**arguments, **self._journals})
+                await self.call("abort_intended", {**arguments, **self.journals})
                 journal.create_resolved(row.key)
             except StoreError as error:
                 # There may be many, and the transfer waits: try no further ones.
@@ -148,7 +141,7 @@ class Resumer:
     async def _continue(self, row: Selection, upload: UploadRow) -> Resumed:
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
         try:
-            answer = await self._call("list_parts", arguments)
+            answer = await self.call("list_parts", arguments)
         except NotFound:
             # Completed, aborted or expired: the object starts again.
             log.info("the upload %s of %r is gone", upload.upload_id, upload.key)
@@ -160,13 +153,13 @@ class Resumer:
         row, upload = decision.row, decision.upload
         size_bytes = row.source.size_bytes
         arguments = {"key": row.destination_key, "checksum": True, "size_bytes": size_bytes}
-        answer = await self._call("head", arguments)
+        answer = await self.call("head", arguments)
         there = ObjectInfo.from_dict(answer["object"]) if answer["object"] is not None else None
         crc32c: int | None = None
         if there is not None and there.size_bytes == size_bytes:
             crc32c = decision.crc32c
             if crc32c is None:
-                crc32c = await self._source.crc32c(row.source)
+                crc32c = await self.source.crc32c(row.source)
         if (
             there is not None
             and crc32c is not None
@@ -193,10 +186,10 @@ class Resumer:
         if row.action != "copy" or there.attributes is None:
             return True
         try:
-            source = await self._source.head(row.source.key)
+            source = await self.source.head(row.source.key)
         except NotFound:
             return True  # It was there when it was listed; no better copy is possible.
-        wanted, sets = source.attributes, self._sets
+        wanted, sets = source.attributes, self.sets
         if wanted is not None or sets is not None:
             wanted = with_values(wanted or ObjectAttributes(), sets)
         return source.etag != row.source.etag or has_attributes(there, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from skyplane_gateway.control.client import ControlClient
@@ -51,31 +52,26 @@ class RemoteSource:
         self._client.close()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalSource:
     """As `RemoteSource`, of the lead's own; `statistics` are those of the gateway's routes."""
 
-    def __init__(
-        self,
-        node: str,
-        source: SourceTransfer,
-        statistics: Callable[[], Sequence[Mapping[str, Any]]],
-    ) -> None:
-        self.node = node
-        self._source = source
-        self._statistics = statistics
+    node: str
+    source: SourceTransfer
+    statistics: Callable[[], Sequence[Mapping[str, Any]]]
 
     async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
         for order in orders:
-            self._source.take(order)
+            self.source.take(order)
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        return await self._source.outcomes(after, wait_s)
+        return await self.source.outcomes(after, wait_s)
 
     async def chunks(self) -> list[ChunkState]:
-        return self._source.chunks()
+        return self.source.chunks()
 
     async def routes(self) -> dict[int, str]:
-        return _reasons_down(self._statistics())
+        return _reasons_down(self.statistics())
 
     def close(self) -> None:
         """There is no connection; the service owns the source."""

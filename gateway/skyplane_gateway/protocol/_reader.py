@@ -8,6 +8,7 @@ the payload of a frame into its place in the chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.buffers import unwritten
@@ -45,21 +46,17 @@ AdmitHead = Callable[[Prefix, memoryview], Header]
 ClaimPlace = Callable[[FrameHeader, memoryview, int], Claim | None]
 
 
+@dataclass(slots=True, eq=False)
 class Message:
     """One complete message: its type, the header of a frame or receipt, and the body after it.
 
     The body is only the tag where the payload is in its `claim`.
     """
 
-    __slots__ = ("body", "claim", "header", "kind")
-
-    def __init__(
-        self, kind: MessageType, header: Header, body: memoryview, claim: Claim | None = None
-    ) -> None:
-        self.kind = kind
-        self.header = header
-        self.body = body
-        self.claim = claim
+    kind: MessageType
+    header: Header
+    body: memoryview
+    claim: Claim | None = None
 
 
 class MessageReader:

@@ -77,6 +77,7 @@ class OpenedFrame:
     payload: memoryview
 
 
+@dataclass(slots=True, eq=False)
 class Claim:
     """The place of a payload that is received straight into the memory of its chunk.
 
@@ -87,11 +88,8 @@ class Claim:
         view: the place; None once the chunk was given up, so that nothing writes there.
     """
 
-    __slots__ = ("frame", "view")
-
-    def __init__(self, frame: OpenedFrame, view: memoryview) -> None:
-        self.frame = frame
-        self.view: memoryview | None = view
+    frame: OpenedFrame
+    view: memoryview | None
 
     @property
     def sealed_bytes(self) -> int:

@@ -114,6 +114,9 @@ class Sink:
     def attach(self, transfer: bytes, state: SinkTransfer) -> None:
         self._transfers[transfer] = state
         self._parts.forget_written(transfer)
+        for chunk, assembler in tuple(self._assemblers.items()):
+            if self._own(chunk).transfer == transfer and not assembler.is_complete:
+                self._end(chunk)  # No rest comes from the source of an earlier epoch.
 
     def attach_group(self, group: bytes, transfer: bytes, sealing: Sealing) -> None:
         """Take chunks of a group for its member here; after `attach`."""
@@ -162,7 +165,7 @@ class Sink:
         """Forget the incomplete chunks of that route: the rest of their frames is lost."""
         for chunk, assembler in tuple(self._assemblers.items()):
             if chunk.route == number and not assembler.is_complete:
-                self.drop_chunk(chunk)
+                self._end(chunk)
 
     # -- frames
 

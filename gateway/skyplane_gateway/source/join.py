@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from skyplane_gateway.common.errors import Overloaded, SkyplaneError
 from skyplane_gateway.protocol.chunk_manifest import Member
+from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.sealing import Sealing
 from skyplane_gateway.source.chunk_orders import ChunkOrder
@@ -73,15 +74,17 @@ class Shared:
     Attributes:
         chunk: as it is on the wire.
         sealing: of the group.
+        framer: cuts its frames, once it is read.
     """
 
     chunk: ChunkId
     sealing: Sealing
     orders: list[tuple[JoinedTransfer, ChunkOrder]]
+    framer: ChunkFramer | None = None
 
-    @property
-    def is_wanted(self) -> bool:
-        return any(source.awaits(order) for source, order in self.orders)
+    def is_wanted_beside(self, own: JoinedTransfer) -> bool:
+        """Whether another transfer waits for it."""
+        return any(source is not own and source.awaits(order) for source, order in self.orders)
 
     def fail(self, error: SkyplaneError | None) -> None:
         """Nothing was sent, or not all of it. Without an error each is to be ordered again."""

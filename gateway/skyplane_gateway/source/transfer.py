@@ -146,7 +146,7 @@ class SourceTransfer:
         self._newest: dict[int, int] = {}
         #: Chunk -> the attempt in flight, and its task.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
-        #: Tell sinks of sendings that newer attempts have replaced.
+        #: Tell sinks of chunks that were given up, also after the end: sinks may share them.
         self._aborts: set[asyncio.Task[None]] = set()
         self._workers = [asyncio.create_task(self._work()) for _ in range(gateway.readers)]
 
@@ -170,7 +170,9 @@ class SourceTransfer:
                 self._orders.put_nowait(order)
             self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
             attempt, task = self._tasks.get(order.chunk, (0, None))
-            if task is not None and attempt < order.attempt:
+            shared = self._shared.get((order.chunk, attempt))
+            is_shared = shared is not None and shared.is_wanted_beside(self)
+            if task is not None and attempt < order.attempt and not is_shared:
                 task.cancel()
 
     def awaits(self, order: ChunkOrder) -> bool:
@@ -252,8 +254,9 @@ class SourceTransfer:
     async def close(self) -> None:
         """Stop reading, close the store, and end every wait for outcomes."""
         self._is_closed = True
+        self._pending.clear()
         self._news.set()
-        for task in (*self._workers, *self._aborts):
+        for task in self._workers:
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         for shared in tuple(self._shared.values()):
@@ -271,12 +274,10 @@ class SourceTransfer:
                 if self._is_pending(order):
                     await self._send_unless_superseded(order)
             except SkyplaneError as error:
-                await self._give_up(order, error)
+                self._give_up(order, error)
             except Exception as error:  # The lead waits for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
-                await self._give_up(
-                    order, self._objects.unexpected(error, order.ranges[0].source_key)
-                )
+                self._give_up(order, self._objects.unexpected(error, order.ranges[0].source_key))
             finally:
                 self._orders.done(order)
 
@@ -288,28 +289,31 @@ class SourceTransfer:
             if not task.cancelled():
                 task.result()
                 return
+            # A newer attempt has replaced it.
             sending = self._sendings.pop(self._chunk_of(order), None)
             self._forget(order)
-            # A newer attempt has replaced it, and its route may be stuck.
-            ending = asyncio.create_task(self._abort(sending))
-            self._aborts.add(ending)
-            ending.add_done_callback(self._aborts.discard)
+            self._abort(None if sending is None else sending.framer)
         finally:
             task.cancel()
             if self._tasks.get(order.chunk) == (order.attempt, task):
                 del self._tasks[order.chunk]
 
-    async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        await self._abort(self._sendings.pop(self._chunk_of(order), None))
+    def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
+        sending = self._sendings.get(self._chunk_of(order))
+        self._abort(None if sending is None else sending.framer)
         self.fail(order, error)
 
-    async def _abort(self, sending: SentChunk | None) -> None:
-        """Tell the sink that no rest comes: else it holds half a chunk until the transfer ends."""
-        framer = sending.framer if sending is not None else None
-        frame = framer.abort() if framer is not None else None
+    def _abort(self, framer: ChunkFramer | None) -> None:
+        """Tell sinks that no rest comes: else they hold half a chunk until the transfer ends."""
+        frame = None if framer is None else framer.abort()
         if frame is not None:
-            with suppress(GatewayLost):
-                await self._routes.send_frame(frame)
+            ending = asyncio.create_task(self._send_last(frame))  # The route may be stuck.
+            self._aborts.add(ending)
+            ending.add_done_callback(self._aborts.discard)
+
+    async def _send_last(self, frame: RawFrame) -> None:
+        with suppress(GatewayLost):
+            await self._routes.send_frame(frame)
 
     async def _send(self, order: ChunkOrder) -> None:
         # A single range may be large and is sent while it is read. Small objects are read
@@ -323,6 +327,7 @@ class SourceTransfer:
             await send(order, shared, shared.orders)
         except BaseException as error:
             shared.fail(error if isinstance(error, SkyplaneError) else None)
+            self._abort(shared.framer)
             raise
         finally:
             self._shared.pop((order.chunk, order.attempt), None)
@@ -424,7 +429,7 @@ class SourceTransfer:
         )
         manifest = ChunkManifest(length, (), members)
         try:
-            framer = self._framer(shared.chunk, manifest, shared.sealing)
+            shared.framer = framer = self._framer(shared.chunk, manifest, shared.sealing)
         except LocalProtocolError:
             self._split(shared)
             return None
@@ -487,7 +492,7 @@ class SourceTransfer:
 
     def _is_pending(self, order: ChunkOrder) -> bool:
         shared = self._shared.get((order.chunk, order.attempt))
-        return self.awaits(order) or (shared is not None and shared.is_wanted)
+        return self.awaits(order) or (shared is not None and shared.is_wanted_beside(self))
 
     def _require_pending(self, order: ChunkOrder) -> None:
         """Raises GatewayLost: the order has ended meanwhile."""

@@ -378,10 +378,14 @@ class RouteManager:
         if suffix is not None:
             log.log(level, "%s%s", text, suffix)
         route.writable.set()
-        if not was_down or has_frames:
+        # A branch of a tree carries nothing to the sink at its upper end.
+        if (not was_down or has_frames) and (route.is_sink or not route.is_branch):
             # A route that the topology dropped was not ended by a neighbour.
             loss = self.loss(route.number) if (route.number, "") in self.by_key else None
             self._owner.route_is_down(route.number, loss or GatewayLost(text))
+            if route.is_sink and route.config.tree is not None:
+                # What its tree brought this sink was lost with it, wherever that broke.
+                self._owner.route_is_down(route.config.tree, GatewayLost(text))
 
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""

@@ -149,7 +149,7 @@ def verify_job(
     """
     require_at_least("parallel", parallel, 1)
     with open_ends(job, credentials) as (source, destination):
-        comparison = _Comparison(source, destination, listing_only=listing_only, download=download)
+        comparison = _Comparison(source, destination, listing_only, download)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)
         rule = rule_of(job)
@@ -169,16 +169,14 @@ def verify_job(
     return report
 
 
+@dataclass(frozen=True, slots=True)
 class _Comparison:
     """Compares one pair; called from several threads."""
 
-    def __init__(
-        self, source: ObjectStore, destination: ObjectStore, *, listing_only: bool, download: bool
-    ) -> None:
-        self._source = source
-        self._destination = destination
-        self._listing_only = listing_only
-        self._download = download
+    source: ObjectStore
+    destination: ObjectStore
+    listing_only: bool
+    download: bool
 
     def __call__(self, pair: Pair) -> _Outcome:
         source, destination = pair.source, pair.destination
@@ -189,7 +187,7 @@ class _Comparison:
         if destination is None:
             # No listing has the folder that is the mark of one at a file system.
             is_mark = pair.key.endswith("/") and not source.size_bytes
-            if is_mark and head_all(self._destination, [pair.key])[0] is not None:
+            if is_mark and head_all(self.destination, [pair.key])[0] is not None:
                 return _Outcome("equal")
             return _Outcome("missing", "it is not at the destination")
         if source.size_bytes != destination.size_bytes:
@@ -198,7 +196,7 @@ class _Comparison:
                 f"{source.size_bytes} bytes at the source, {destination.size_bytes} at the "
                 "destination",
             )
-        if self._listing_only:
+        if self.listing_only:
             return _Outcome("equal")
         try:
             name, here, there, read_bytes = self._checksums(source, destination)
@@ -213,8 +211,8 @@ class _Comparison:
 
     def _checksums(self, source: ObjectInfo, destination: ObjectInfo) -> tuple[str, str, str, int]:
         """Name of the checksum, its value at both ends in hex, and the bytes read for it."""
-        ends = (self._source, source), (self._destination, destination)
-        if not self._download:
+        ends = (self.source, source), (self.destination, destination)
+        if not self.download:
             infos = [_stated(*end) for end in ends]
             known = [info.crc32c for info in infos]
             digests = {info.md5 for info in infos}

@@ -117,7 +117,7 @@ def test_a_finished_object_whose_upload_cannot_be_aborted_is_finished(is_done: b
         upload = UploadRow("k", open_one.upload_id, "k", info.etag, len(mended.body), PART)
         done = DoneRow("k", there.etag, info.etag, len(mended.body), crc32c(mended.body))
         journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(upload,), done=(done,))
-        mended.resumer._earlier = EarlierJournal(journal)
+        mended.resumer = replace(mended.resumer, earlier=EarlierJournal(journal))
     mended.stuck = True
     resumed = asyncio.run(mended.resumer.resume(mended.row))
     assert resumed.is_finished

@@ -36,6 +36,7 @@ class FanOut:
     fleet: InProcessFleet
     source: StoreSpec
     is_encrypted: bool = False
+    bytes_per_s: float | None = None
     destinations: dict[str, StoreSpec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,6 +63,7 @@ class FanOut:
                 store,
                 sealing_key=seal(key).hex() if self.is_encrypted else None,
                 group=group,
+                bytes_per_s=self.bytes_per_s,
             )
             await asyncio.to_thread(self.fleet.client(node).attach, key, order)
 
@@ -74,6 +76,15 @@ class FanOut:
     async def ended(self) -> dict[str, dict[str, Any]]:
         """Sink -> the status of its transfer at its end."""
         return {sink: await self.fleet.ended(key) for sink, key in self.keys.items()}
+
+    def has_half_a_chunk(self, sink: str) -> bool:
+        chunks = self.fleet.service(sink).sink._assemblers.values()
+        return any(not chunk.is_complete for chunk in chunks)
+
+    async def nothing_is_held(self) -> None:
+        """Wait until no sink holds a byte of a chunk."""
+        sinks = [self.fleet.service(name).sink for name in self.sinks]
+        await self.fleet.until(lambda: not any(sink.held_bytes for sink in sinks))
 
     def tree_bytes(self, node: str) -> dict[tuple[str, ...], int]:
         """Hop of the tree -> bytes of frames that the gateway has sent on it."""

@@ -133,6 +133,56 @@ async def test_a_branch_that_breaks_is_built_again_while_the_others_go_on(fleet_
         assert all(content(place) == OBJECTS for place in fan.destinations.values())
 
 
+LARGE = {f"large-{number}": bytes([number]) * (2 << 20) for number in range(8)}
+#: So that chunks are half received for most of the time.
+BYTES_PER_S = 16e6
+WHOLE = 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("paths", "node", "head"),
+    [
+        (("ab", "abc", "abx"), "b", "c"),
+        (("ab", "abc", "abx"), "a", "b"),
+        (("arb", "arc", "ard"), "a", "r"),
+        (("arb", "arc", "ard"), "r", "c"),
+    ],
+)
+async def test_a_hop_that_breaks_leaves_no_half_chunk_at_any_sink(
+    fleet_of: Any, paths: tuple[str, ...], node: str, head: str
+) -> None:
+    source = memory_spec()
+    fill(source, LARGE)
+    async with fleet_of(*routes_along(*paths)) as fleet:
+        fan = FanOut(fleet, source, bytes_per_s=BYTES_PER_S)
+        await fan.begin(chunk_bytes=WHOLE)
+        await fleet.until(lambda: fan.has_half_a_chunk("b"))
+        fleet.service(node).router._manager.find(9, head).links[0].abort("broken by the test")
+        assert {row["state"] for row in (await fan.ended()).values()} == {"succeeded"}
+        assert all(content(place) == LARGE for place in fan.destinations.values())
+        await fan.nothing_is_held()
+
+
+@pytest.mark.parametrize("ends", SINKS)
+async def test_a_destination_that_is_cancelled_leaves_no_half_chunk_at_the_others(
+    fleet_of: Any, ends: str
+) -> None:
+    """Its side of the source reads some of the chunks that they share."""
+    source = memory_spec()
+    fill(source, LARGE)
+    async with fleet_of(*FAN) as fleet:
+        fan = FanOut(fleet, source, bytes_per_s=BYTES_PER_S)
+        await fan.begin(chunk_bytes=WHOLE)
+        await fleet.until(lambda: fan.has_half_a_chunk("b"))
+        for node in ("a", ends):
+            await asyncio.to_thread(fleet.client(node).cancel, fan.keys[ends])
+        others = [sink for sink in SINKS if sink != ends]
+        for sink in others:
+            assert (await fleet.ended(fan.keys[sink]))["state"] == "succeeded"
+            assert content(fan.destinations[sink]) == LARGE
+        await fan.nothing_is_held()
+
+
 async def test_a_relay_that_is_lost_ends_those_behind_it(fleet_of: Any) -> None:
     source = memory_spec()
     fill(source, OBJECTS)

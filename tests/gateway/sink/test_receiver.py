@@ -122,6 +122,16 @@ async def test_a_chunk_beyond_the_memory_is_refused_and_one_that_is_dropped_make
         assert here.begin(3, 100) is not None
 
 
+async def test_half_a_chunk_ends_with_its_epoch() -> None:
+    async with place() as here:
+        manifest = ChunkManifest(41, (ObjectEntry("key", 41),))
+        frames = ChunkFramer(chunk(2), manifest, max_payload_bytes=10).feed(bytes(41))
+        here.sink.on_frame(frames[0].header, memoryview(b"".join(frames[0].sealed)))
+        assert here.sink.held_bytes == 41
+        here.sink.attach(CHUNK.transfer, SinkTransfer(2, Destination(here.store, "stored")))
+        assert here.sink.held_bytes == 0
+
+
 @pytest.mark.parametrize("first", [0, 2], ids=["with the manifest", "without it"])
 async def test_the_first_frame_of_a_chunk_beyond_the_memory_ends_it(first: int) -> None:
     async with place() as here:

@@ -11,16 +11,24 @@ from tests.gateway.transport.lab import until
 from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
+from skyplane_gateway.common.errors import (
+    MetadataNotCarried,
+    SkyplaneError,
+    StoreUnavailable,
+    UnknownTransfer,
+)
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, Member, PartEntry
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.sealing import UNSEALED
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
+from skyplane_gateway.source.join import JoinedTransfer, Shared
+from skyplane_gateway.source.object_reader import Content
 from skyplane_gateway.source.order_queue import OrderQueue
+from skyplane_gateway.source.outcomes import SentChunk
 from skyplane_gateway.source.transfer import SourceGateway, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 
@@ -286,6 +294,61 @@ async def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() ->
     assert sink.ended == {1: crc32c(b"abc")}
     assert sink.dropped == [2]
     assert routes.sent == []
+
+
+class _Member:
+    """Another transfer of the group."""
+
+    def __init__(self, *, is_waiting: bool) -> None:
+        self._is_waiting = is_waiting
+
+    def awaits(self, order: ChunkOrder) -> bool:
+        return self._is_waiting
+
+    def member(self, order: ChunkOrder, content: Content) -> Member:
+        assert not isinstance(content, PartEntry)
+        return Member(bytes([1] * 16).hex(), 1, order.chunk, order.attempt, objects=content)
+
+    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None: ...
+
+    def begin_together(self, chunk: ChunkId, sending: SentChunk) -> None: ...
+
+    def fail(self, order: ChunkOrder, error: SkyplaneError) -> None: ...
+
+
+@pytest.mark.parametrize("others_wait", [True, False])
+async def test_a_newer_attempt_of_one_transfer_does_not_end_the_chunk_of_the_others(
+    others_wait: bool,
+) -> None:
+    create_bucket("shared")
+    store, routes = MemoryStore(StoreSpec("memory", "shared")), _Stuck()
+    wanted = RangeOrder("a", store.put("a", bytes(100)).etag, 0, 100, "to/a")
+    order, group = ChunkOrder(1, 1, 0, "objects", (wanted,)), bytes([7] * 16)
+    with ThreadPoolExecutor(2) as threads:
+        source = _source(threads, store, routes, readers=2)
+        source._pending[1, 1] = order
+        orders: list[tuple[JoinedTransfer, ChunkOrder]]
+        orders = [(source, order), (_Member(is_waiting=others_wait), order)]
+        shared = Shared(ChunkId(bytes(8), group, 0, 9, 3, 5), UNSEALED, orders)
+        source.enqueue(order, shared)
+        await routes.is_stuck.wait()
+        source.take(ChunkOrder(1, 2, 0, "objects", (wanted,)))
+        routes.is_free.set()
+        await until(lambda: sum(frame.header.is_last for frame in routes.sent) == 2)
+        await source.close()
+    of_group = [frame for frame in routes.sent if frame.header.chunk_id.transfer == group]
+    assert sum(frame.payload_bytes for frame in of_group) == (100 if others_wait else 20)
+    assert of_group[-1].header.is_last
+
+
+async def test_a_closed_transfer_waits_for_nothing() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        source = _source(threads, readers=0)
+        order = ChunkOrder(1, 1, 0, "objects", (RangeOrder("a", "e", 0, 1, "b"),))
+        source.take(order)
+        assert source.awaits(order)
+        await source.close()
+        assert not source.awaits(order)
 
 
 async def test_more_routes_than_readers_take_turns() -> None:

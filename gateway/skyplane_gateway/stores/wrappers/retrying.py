@@ -304,6 +304,7 @@ class RetryingReader(ClosingReader):
         # Later answers are of the rest only.
         self.stated = self._reader.stated
         self._has_permit = True
+        self._is_closed = False
 
     @property
     def attributes(self) -> ObjectAttributes | None:
@@ -320,17 +321,22 @@ class RetryingReader(ClosingReader):
                 if count == 0 and len(buffer) > 0 and self._done_bytes < self._length:
                     raise StoreUnavailable("the body ended before the range did; read it again")
             except (Throttled, StoreUnavailable) as error:
-                self.close()
-                if not self._can_resume:
+                self._drop()
+                if self._can_resume and not self._is_closed:
+                    self._call.wait_after(error)
+                    self._reader, self._has_permit = self._open_rest(self._done_bytes), True
+                if not self._can_resume or self._is_closed:  # Another thread has given it up.
+                    self._drop()
                     raise
-                self._call.wait_after(error)
-                self._reader = self._open_rest(self._done_bytes)
-                self._has_permit = True
             else:
                 self._done_bytes += count
                 return count
 
     def close(self) -> None:
+        self._is_closed = True
+        self._drop()
+
+    def _drop(self) -> None:
         had_permit, self._has_permit = self._has_permit, False
         try:
             self._reader.close()

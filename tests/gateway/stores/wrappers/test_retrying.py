@@ -402,6 +402,27 @@ def test_a_reader_holds_its_permit_until_it_is_closed(
     assert limiter._in_flight == 0
 
 
+def test_a_reader_that_another_thread_closes_meanwhile_leaves_no_permit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source closes the reader of a chunk that is sent again, while its thread still reads."""
+    info = world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [3])
+    pause = world.pause
+
+    def closing(ended: threading.Event, seconds: float) -> bool:
+        reader.close()
+        return pause(ended, seconds)
+
+    monkeypatch.setattr(world, "pause", closing)
+    store = world.limited(RateLimits(concurrent=2))
+    reader = store.read("k", offset=0, length=10, if_match=info.etag)
+    assert reader.readinto(memoryview(bytearray(10))) == 3
+    with pytest.raises(errors.StoreUnavailable):
+        reader.readinto(memoryview(bytearray(10)))
+    assert store.attempts.limiter._in_flight == 0
+
+
 def break_listing(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, lengths: list[int]
 ) -> None:
