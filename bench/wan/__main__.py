@@ -30,6 +30,8 @@ from bench.wan.picture import Bars, svg
 from bench.wan.scenario import Scenario
 from bench.wan.trial import Trial, planned, running
 from skyplane_orchestration.cli.main import keep_stdout
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.model.plan import TransferPlan
 
 #: Floor and goal by scenario: of achieved over planned, or over what remains.
@@ -245,8 +247,10 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _of_plan(file: Path, grid: str, scale: float) -> tuple[Scenario, TransferPlan]:
-    """A scenario around a plan, and the plan at the scaled rates."""
+    """A scenario around a plan, and the plan at the scaled rates; raises as `_wanted`."""
     plan = TransferPlan.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    if plan.trees or not plan.edges:
+        raise ValueError("--plan takes plans for one destination, in another region")
     scenario = Scenario(
         about=f"the plan of {file.name}",
         grid=grid,
@@ -263,14 +267,34 @@ def _of_plan(file: Path, grid: str, scale: float) -> tuple[Scenario, TransferPla
         volume_gb=gbps * scenario.seconds / 8,
         edges=tuple(
             replace(
-                edge,
-                flow_gbps=edge.flow_gbps / scale,
-                capacity_gbps=edge.capacity_gbps / scale,
+                edge, flow_gbps=edge.flow_gbps / scale, capacity_gbps=edge.capacity_gbps / scale
             )
             for edge in plan.edges
         ),
         paths=tuple(replace(path, flow_gbps=path.flow_gbps / scale) for path in plan.paths),
     )
+
+
+def _wanted(options: argparse.Namespace) -> list[tuple[str, Scenario, TransferPlan | None]]:
+    """Name, scenario and given plan of each run. Raises SkyplaneError, OSError, ValueError."""
+    if options.scale <= 0 or options.rounds < 1:
+        raise ValueError("--scale is above 0, and --rounds at least 1")
+    if options.plan is not None:
+        return [("plan", *_of_plan(options.plan, options.grid, options.scale))]
+    wanted: list[tuple[str, Scenario, TransferPlan | None]] = []
+    for name in options.scenario or scenarios.names():
+        scenario = scenarios.load(name)
+        if options.transfers is not None:
+            numbers = [int(text) for text in options.transfers.split(",")]
+            count = len(scenario.transfers)
+            if not all(1 <= number <= count for number in numbers):
+                raise ValueError(f"--transfers has numbers from 1 to {count} for {name}")
+            some = tuple(scenario.transfers[number - 1] for number in numbers)
+            scenario = replace(scenario, transfers=some)
+        if options.smoke:
+            scenario = replace(scenario, seconds=SMOKE_S, transfers=scenario.transfers[:1])
+        wanted.append((Path(name).stem, scenario, None))
+    return wanted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -290,21 +314,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=20.0, help="of the plan's rates")
     options = parser.parse_args(arguments)
     rounds = 1 if options.smoke else options.rounds
-    wanted: list[tuple[str, Scenario, TransferPlan | None]]
-    if options.plan is not None:
-        wanted = [("plan", *_of_plan(options.plan, options.grid, options.scale))]
-    else:
-        found = options.scenario or scenarios.names()
-        wanted = [(Path(name).stem, scenarios.load(name), None) for name in found]
+    try:
+        wanted = _wanted(options)
+        for _, scenario, _ in wanted:
+            load_grid(scenario.grid)
+    except (SkyplaneError, OSError, ValueError) as error:
+        print(f"bench.wan: {error}", file=sys.stderr)
+        return 2
     made: list[Run] = []
     try:
         for name, scenario, plan in wanted:
-            if options.transfers is not None:
-                numbers = [int(text) - 1 for text in options.transfers.split(",")]
-                some = tuple(scenario.transfers[number] for number in numbers)
-                scenario = replace(scenario, transfers=some)
-            if options.smoke:
-                scenario = replace(scenario, seconds=SMOKE_S, transfers=scenario.transfers[:1])
             made.append(run(name, scenario, rounds, plan))
     except Unavailable as error:
         print(f"the emulated wide area is left out: {error}", file=sys.stderr)

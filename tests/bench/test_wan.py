@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 from bench.wan import area, network, scenario, stores
-from bench.wan.__main__ import remaining_gbps
+from bench.wan.__main__ import main, remaining_gbps
 from bench.wan.network import Network, Pair
 from bench.wan.picture import Bars, svg
 from bench.wan.scaled_grid import write_scaled
@@ -170,6 +171,30 @@ SCENARIO = Scenario("", "shipped", ((A, B),), {})
 )
 def test_what_remains_is_what_the_paths_carry_afterwards(changed: Scenario, gbps: float) -> None:
     assert remaining_gbps(PLAN, changed) == pytest.approx(gbps)
+
+
+@pytest.mark.parametrize(
+    ("words", "clue"),
+    [
+        (["nope"], "nope"),
+        (["--plan", "/nope.json"], "/nope.json"),
+        (["--plan", str(scenario.FOLDER / "b.toml")], "Expecting value"),
+        (["b", "--transfers", "21"], "from 1 to 20 for b"),
+        (["b", "--transfers", "x"], "'x'"),
+        (["b", "--scale", "0"], "--scale"),
+        (["b", "--rounds", "0"], "--rounds"),
+        (["--plan", "{plan}", "--grid", "nope"], "no grid 'nope'"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    words: list[str], clue: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plan := tmp_path / "plan.json").write_text(json.dumps(PLAN.to_dict()))
+    assert main([word.format(plan=plan) for word in words]) == 2
+    said = capsys.readouterr()
+    assert clue in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
 
 
 @pytest.mark.parametrize("name", scenario.names())
