@@ -83,8 +83,8 @@ def echo(address: tuple[str, int], body: bytes) -> bytes:
 
 @pytest.mark.root
 def test_bytes_arrive_whole_and_are_counted_by_pair_and_connection(lines: Network) -> None:
-    lines.set_line(network.HOST, "there", Pair(0.02, 0.1, loss=0.02))
-    body = os.urandom(1 << 20)
+    lines.set_line(network.HOST, "there", Pair(0.02, 0.1, loss=0.05))
+    body = os.urandom(2 << 20)
     with answering(lines, "there") as address:
         assert echo(address, body) == body
     counts = lines.counts()
