@@ -280,10 +280,12 @@ class TransferSides:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             # All threads may be waiting for this store.
             self._stores.pop((key, "source")).cancel()
-            await source.close()
-            for group, join in tuple(self._joins.items()):
-                if join.leave(wire_transfer_id(key)):
-                    del self._joins[group]
+            try:
+                await source.close()
+            finally:
+                for group, join in tuple(self._joins.items()):
+                    if join.leave(wire_transfer_id(key)):
+                        del self._joins[group]
         destination = self.destinations.pop(key, None)
         if destination is None:
             return False

@@ -115,7 +115,8 @@ class Sink:
         self._transfers[transfer] = state
         self._parts.forget_written(transfer)
         for chunk, assembler in tuple(self._assemblers.items()):
-            if self._own(chunk).transfer == transfer and not assembler.is_complete:
+            is_former = chunk.transfer in self._groups or chunk.epoch < state.epoch
+            if self._own(chunk).transfer == transfer and is_former and not assembler.is_complete:
                 self._end(chunk)  # No rest comes from the source of an earlier epoch.
 
     def attach_group(self, group: bytes, transfer: bytes, sealing: Sealing) -> None:

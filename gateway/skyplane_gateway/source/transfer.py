@@ -156,8 +156,10 @@ class SourceTransfer:
         """Accept an order, unless it is known already.
 
         It fails at once with GatewayLost where its route is down. A new attempt at a chunk
-        cancels the earlier one, whose reader may be stuck.
+        cancels the earlier one, whose reader may be stuck. Raises UnknownTransfer after `close`.
         """
+        if self._is_closed:
+            raise UnknownTransfer("this source has released the transfer")
         self.is_used = True
         identity = (order.chunk, order.attempt)
         if identity not in self._pending and identity not in self._ended:

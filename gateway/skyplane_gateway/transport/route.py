@@ -114,10 +114,6 @@ class Hop:
     def is_complete(self) -> bool:
         return len(self.links) >= self.connections
 
-    @property
-    def label(self) -> str:
-        return f"{self.peer} at {self.address[0]}:{self.address[1]}"
-
 
 class LocalRoute:
     """A route at one gateway, from its first connection to its last repair.

@@ -320,7 +320,7 @@ class RouteManager:
 
     def _dial_failed(self, route: LocalRoute, hop: Hop, reason: str) -> None:
         now_s = asyncio.get_running_loop().time()
-        text = f"cannot connect to {hop.label}: {reason}"
+        text = f"cannot connect to {hop.peer} at {hop.address[0]}:{hop.address[1]}: {reason}"
         if route.down:
             suffix = route.log_throttle.suffix(now_s)
             if suffix is not None:

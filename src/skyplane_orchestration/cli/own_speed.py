@@ -116,10 +116,9 @@ def _plan(grid: Grid) -> TransferPlan:
 
     regions = tuple(_REGIONS.values())
     flows = dict.fromkeys(pairwise(regions), 1.0)
-    instances = dict.fromkeys(regions, 1)
     types = dict.fromkeys(regions, grid.instance_type("aws"))
     connections = dict.fromkeys(flows, _CONNECTIONS)
-    overlay = Overlay(1.0, {regions: 1.0}, flows, connections, instances, types)
+    overlay = Overlay(1.0, {regions: 1.0}, flows, connections, dict.fromkeys(regions, 1), types)
     request = PlanRequest(grid, regions[0], regions[-1:], None, None, NO_LIMITS)
     solver = SolverReport("given", 0.0, 0.0, 0.0)
     return assemble(request, overlay, objective={}, binding=(), solver=solver)

@@ -349,6 +349,8 @@ async def test_a_closed_transfer_waits_for_nothing() -> None:
         assert source.awaits(order)
         await source.close()
         assert not source.awaits(order)
+        with pytest.raises(UnknownTransfer):
+            source.take(order)
 
 
 async def test_more_routes_than_readers_take_turns() -> None:

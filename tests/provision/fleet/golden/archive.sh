@@ -46,7 +46,7 @@ done
 
 # Long lines carry more with BBR. It is a module, and gateways may use what this list has.
 allowed=/proc/sys/net/ipv4/tcp_allowed_congestion_control
-if modprobe -q tcp_bbr; then echo "$(cat "$allowed") bbr" > "$allowed" || true; fi
+if modprobe -q tcp_bbr 2>/dev/null; then echo "$(cat "$allowed") bbr" > "$allowed" || true; fi
 
 # The new schedule replaces the first one.
 schedule_hard_end() {
