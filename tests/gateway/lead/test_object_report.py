@@ -109,6 +109,25 @@ def test_rows_may_be_added_between_two_pages() -> None:
     assert second["complete"]
 
 
+def test_a_write_that_fails_in_its_middle_leaves_the_other_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a full disk, which has room again later."""
+    report, write = Report(), tempfile.SpooledTemporaryFile.write
+
+    def fail(file: Any, line: bytes) -> int:
+        write(file, line[:5])
+        raise OSError("no space left on device")
+
+    report.add("copied", row("a", "a", 1), 1)
+    with monkeypatch.context() as full:
+        full.setattr(tempfile.SpooledTemporaryFile, "write", fail)
+        with pytest.raises(OSError, match="no space"):
+            report.add("copied", row("b", "b", 1), 1)
+    report.add("copied", row("c", "c", 1), 1)
+    assert [found["source"] for page in pages(report) for found in page] == ["a", "c"]
+
+
 @pytest.mark.parametrize("offset", [-1, -(10**9), 10**9])
 def test_an_offset_out_of_range_means_the_nearest_end(offset: int) -> None:
     report = Recorded()
