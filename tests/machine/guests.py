@@ -75,9 +75,12 @@ class Guest:
         return (self.folder / "console").read_bytes().decode(errors="replace")
 
     def shut_down(self) -> None:
-        """Press its power button."""
+        """Press its power button, unless it has ended or ends meanwhile."""
         if self.is_running:
-            self._tell("system_powerdown")
+            try:
+                self._tell("system_powerdown")
+            except (ConnectionError, FileNotFoundError):
+                self.process.wait(PATIENCE_S)
 
     def reset(self) -> None:
         """Press its reset button."""
@@ -121,8 +124,12 @@ class Guest:
             for one in ("qmp_capabilities", command):
                 stream.sendall(json.dumps({"execute": one}).encode() + b"\n")
                 # Between a greeting and events.
-                while "return" not in (answer := json.loads(answers.readline())):
+                for answer in map(json.loads, answers):
                     assert "error" not in answer, answer
+                    if "return" in answer:
+                        break
+                else:
+                    raise ConnectionResetError(f"{self.system} ended before {one}")
 
 
 @dataclass
