@@ -61,6 +61,7 @@ class FakeClient:
         status: what a transfer shows while it runs; None: nothing.
         early_end: how a watch of the first seconds ends; None: the transfer runs longer.
         full: what the next looks at the deployment's fleets find.
+        fleets: how many a copy to several destinations uses.
         provisioner_name: of the client's provisioner.
     """
 
@@ -78,6 +79,7 @@ class FakeClient:
     status: TransferStatus | None = None
     early_end: WatchEnd | None = None
     full: list[TooManyFleets] = field(default_factory=list)
+    fleets: int = 1
     provisioner_name: str = "local"
     report: VerifyReport | None = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
@@ -204,7 +206,8 @@ class FakeClient:
         jobs = [job, *(replace(job, destination=one) for one in further)]
         FanOut(cast("Any", None), jobs, RunOptions(manifest=manifest))
         self._await_room(on_full)
-        on_fleet(self._fleet())
+        for _ in range(self.fleets):
+            on_fleet(self._fleet())
         self._note("run_to_all", (job, list(further)))
         return {one.destination.url: self._result(one) for one in jobs}
 

@@ -275,6 +275,20 @@ def test_one_fleet_brings_the_objects_to_all_assets(lab: Lab) -> None:
     }
 
 
+@pytest.mark.parametrize("fleets", [0, 1, 2])
+def test_assets_have_the_plan_of_the_one_fleet_for_all(lab: Lab, fleets: int) -> None:
+    """Of several plans, the last one says nothing of what the others have carried."""
+    lab.client.fleets = fleets
+    made = told(lab.materialize(assets_of(JOBS, {"one_fleet": True})))
+    assert set(made) == set(JOBS)
+    for row in made.values():
+        assert ("skyplane/plan" in row) == (fleets == 1)
+        assert ("skyplane/relays" in row) == (fleets == 1)
+        assert bool(row["skyplane/facts"]["grid"]) == (fleets == 1)
+        (output,) = row["skyplane/facts"]["outputs"]
+        assert output["region"] == ("aws:eu-west-3" if fleets == 1 else "")
+
+
 def test_one_asset_needs_no_shared_fleet(lab: Lab) -> None:
     assert lab.materialize(assets_of(JOBS, {"one_fleet": True}), selection=["tokyo"]).success
     assert copied(lab) == ["s3://tokyo/models/"]

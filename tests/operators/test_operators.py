@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -500,6 +501,29 @@ def test_several_destinations_return_a_result_for_each(hook: Any, context: Any) 
     assert facts["bytes"] == sum(row["bytes"] for row in facts["outputs"])
     own = [context["outlet_events"][outlet].extra["outputs"][0]["uri"] for outlet in outlets]
     assert own == PLACES
+
+
+@pytest.mark.parametrize(("fleets", "region"), [(0, ""), (1, "aws:eu-west-3"), (2, "")])
+@pytest.mark.parametrize("fails", [False, True])
+def test_facts_of_several_destinations_name_the_plan_of_the_one_fleet(
+    hook: Any, context: Any, fleets: int, region: str, fails: bool
+) -> None:
+    """Of several plans, the last one says nothing of what the others have carried."""
+    client = hook.client(context, "replicate")
+    client.fleets = fleets
+    outlets = [Asset(url) for url in PLACES]
+    if fails:
+        results = {PLACES[0]: samples.result()}
+        error = DestinationsFailed.of(results, {PLACES[1]: StoreUnavailable("down")})
+        client.fail("run_to_all", error)
+    with pytest.raises(AirflowException) if fails else nullcontext():
+        replicate(outlets=outlets).execute(context)
+    told = [context["pushed"]["lineage"]]
+    told += [context["outlet_events"][outlet].extra for outlet in outlets]
+    for facts in told:
+        assert {row["region"] for row in facts["outputs"]} == {region}
+        has_plan = bool(facts["grid"]), bool(facts["instances"]), facts["planned_usd_per_gb"] > 0
+        assert set(has_plan) == {fleets == 1}
 
 
 def test_a_destination_that_fails_fails_the_task_and_all_results_are_kept(
