@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.model.test_documents import PLAN, VALUES
 from tests.transfer import samples
 
-from skyplane_orchestration.errors import ConfigurationInvalid, DestinationsFailed, StoreUnavailable
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    DestinationsFailed,
+    PlanInfeasible,
+    QuotaExceeded,
+    SkyplaneError,
+    StoreUnavailable,
+    TeardownIncomplete,
+)
 from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, PlanPath, PlanTree
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TryOutcome
 from skyplane_orchestration.provision.routes import build_routes, node_names
+from skyplane_orchestration.transfer import fan_out, planning
 from skyplane_orchestration.transfer.fan_out import FanOut, sent_over, shared_costs
 from skyplane_orchestration.transfer.run_options import RunOptions
 
@@ -128,3 +139,94 @@ def test_the_failure_names_each_destination_and_can_be_retried_if_one_can() -> N
     assert "s3://b/: down" in error.message
     assert not error.is_permanent
     assert Location("s3://a/").url in error.results
+
+
+#: Two that share a fleet, a second one in a region, and one in the region of the source.
+REGIONS = {"s3://b/": B, "s3://c/": C, "s3://second/": B, "s3://near/": S}
+ALONE = ["s3://second/", "s3://near/"]
+
+
+@dataclass
+class Lab:
+    """Copies that succeed, where no step of those that share a fleet has an error.
+
+    Attributes:
+        errors: step -> its error.
+        alone: the destinations that were copied to by themselves.
+    """
+
+    errors: dict[str, SkyplaneError] = field(default_factory=dict)
+    alone: list[str] = field(default_factory=list)
+
+    def do(self, step: str, made: Any = None) -> Any:
+        if step in self.errors:
+            raise self.errors[step]
+        return made
+
+    def job_run(self, _: Any, job: TransferJob) -> Any:
+        return SimpleNamespace(
+            check=lambda: None,
+            unchanged=lambda: None,
+            require_credentials=lambda plan: self.do("credentials"),
+            run=lambda **_: self.copy(job),
+        )
+
+    def copy(self, job: TransferJob) -> Any:
+        self.alone.append(job.destination.url)
+        return samples.result()
+
+    def fan_out(self, *urls: str) -> FanOut:
+        fleets = SimpleNamespace(
+            provisioner=None,
+            teardown=lambda fleet: self.do("teardown"),
+            teardown_after_error=lambda fleet: None,
+        )
+        context = SimpleNamespace(credentials=None, grid=lambda: None, fleets=fleets)
+        source = replace(samples.JOB.source, region=S)
+        jobs = [TransferJob(source, Location(url, REGIONS[url])) for url in urls]
+        return FanOut(cast("Any", context), jobs, RunOptions())
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    made = Lab()
+
+    def transfer(run: FanOut, jobs: list[TransferJob], fleet: Any) -> None:
+        made.do("transfer")
+        run.results |= {job.destination.url: samples.result() for job in jobs}
+
+    monkeypatch.setattr(fan_out, "JobRun", made.job_run)
+    monkeypatch.setattr(planning, "plan_job_to_all", lambda *_: made.do("plan", WHOLE))
+    provision = lambda *_, **__: made.do("provision", FLEET_OF_ALL)  # noqa: E731
+    monkeypatch.setattr(fan_out, "provision", provision)
+    monkeypatch.setattr(FanOut, "_transfer", transfer)
+    return made
+
+
+def test_those_that_share_nothing_follow_by_themselves(lab: Lab) -> None:
+    assert list(lab.fan_out(*REGIONS).run()) == list(REGIONS)
+    assert lab.alone == ALONE
+
+
+@pytest.mark.parametrize("step", ["plan", "credentials", "provision", "transfer"])
+def test_they_are_tried_also_where_a_shared_fleet_fails(lab: Lab, step: str) -> None:
+    error = lab.errors[step] = QuotaExceeded("no more instances")
+    with pytest.raises(DestinationsFailed, match="2 of 4 destinations failed") as failed:
+        lab.fan_out(*REGIONS).run()
+    assert failed.value.errors == {"s3://b/": error, "s3://c/": error}
+    assert list(failed.value.results) == lab.alone == ALONE
+
+
+def test_the_error_of_a_fleet_for_all_is_raised_as_it_is(lab: Lab) -> None:
+    lab.errors["plan"] = PlanInfeasible("no path")
+    with pytest.raises(PlanInfeasible):
+        lab.fan_out("s3://b/", "s3://c/").run()
+    assert lab.alone == []
+
+
+def test_none_is_tried_beside_gateways_that_may_still_run(lab: Lab) -> None:
+    """A run by itself would take them for its own fleet, which has the same key."""
+    lab.errors["teardown"] = TeardownIncomplete("they may still run")
+    with pytest.raises(TeardownIncomplete):
+        lab.fan_out(*REGIONS).run()
+    assert lab.alone == []

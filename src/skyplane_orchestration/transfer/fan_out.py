@@ -25,17 +25,12 @@ from itertools import pairwise
 from typing import Any
 
 from skyplane_gateway.config import Group
-from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
-    DestinationsFailed,
-    SkyplaneError,
-    TransferFailed,
-)
+from skyplane_orchestration.errors import ConfigurationInvalid, DestinationsFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import require_different
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.model.result import CostOutcome, TransferResult, failed_result
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.actual_cost import with_other_items
@@ -81,7 +76,15 @@ class FanOut:
             )
         together = left if plan is not None else self._sharing(left)
         if together:
-            self._together(together, plan or self._plan(together))
+            try:
+                self._together(together, plan or self._plan(together))
+            except SkyplaneError as error:
+                undone = [url for job in together if not self._is_over(url := job.destination.url)]
+                # All are over, and the others would meet their gateways; or there are no others.
+                if len(undone) in (0, len(self._jobs)):
+                    raise
+                log.error("%s: %s", ", ".join(undone), error)
+                self.errors |= dict.fromkeys(undone, error)
         for url in [job.destination.url for job in left]:
             if not self._is_over(url):
                 self._note(url, lambda url=url: self._alone(self._jobs[url]))  # type: ignore[misc]
@@ -101,8 +104,8 @@ class FanOut:
         except SkyplaneError as error:
             log.error("%s: %s", url, error)
             self.errors[url] = error
-            found = error.result if isinstance(error, TransferFailed) else None  # type: ignore[assignment]
-        if isinstance(found, TransferResult):
+            found = failed_result(error)
+        if found is not None:
             self.results[url] = found
 
     def _unchanged(self, job: TransferJob) -> TransferResult | None:
@@ -244,10 +247,8 @@ def shared_costs(
             received[edge.src, edge.dst] += edge.sent_bytes
     users = Counter(tag for fleet in fleets.values() for tag in fleet.plan.instances)
     found = dict(results)
-    for url, fleet in fleets.items():
-        if url not in results:
-            continue
-        result, plan = results[url], fleet.plan
+    for url in fleets.keys() & results.keys():
+        result, plan = results[url], fleets[url].plan
         prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
         alone_usd = shared_usd = 0.0
         for edge in result.edges:
