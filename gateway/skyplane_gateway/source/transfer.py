@@ -182,6 +182,7 @@ class SourceTransfer:
         return self._pending.get((order.chunk, order.attempt)) is order
 
     def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
+        self._shared.pop((order.chunk, order.attempt), None)
         if shared is not None:
             self._shared[order.chunk, order.attempt] = shared
         self._orders.put_nowait(order)

@@ -17,10 +17,10 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.common.objects import StoreSpec
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, Member, PartEntry
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
-from skyplane_gateway.protocol.limits import MAX_FRAMES
+from skyplane_gateway.protocol.limits import MAX_FRAMES, MAX_MANIFEST
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.sealing import UNSEALED
 from skyplane_gateway.source.bandwidth import Bandwidth
@@ -301,6 +301,7 @@ class _Member:
 
     def __init__(self, *, is_waiting: bool) -> None:
         self._is_waiting = is_waiting
+        self.alone: list[ChunkOrder] = []
 
     def awaits(self, order: ChunkOrder) -> bool:
         return self._is_waiting
@@ -309,7 +310,8 @@ class _Member:
         assert not isinstance(content, PartEntry)
         return Member(bytes([1] * 16).hex(), 1, order.chunk, order.attempt, objects=content)
 
-    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None: ...
+    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
+        self.alone.append(order)
 
     def begin_together(self, chunk: ChunkId, sending: SentChunk) -> None: ...
 
@@ -339,6 +341,24 @@ async def test_a_newer_attempt_of_one_transfer_does_not_end_the_chunk_of_the_oth
     of_group = [frame for frame in routes.sent if frame.header.chunk_id.transfer == group]
     assert sum(frame.payload_bytes for frame in of_group) == (100 if others_wait else 20)
     assert of_group[-1].header.is_last
+
+
+async def test_a_shared_chunk_whose_manifest_is_too_large_is_sent_once_by_each() -> None:
+    create_bucket("wordy")
+    store, routes = MemoryStore(StoreSpec("memory", "wordy")), _Routes()
+    words = ObjectAttributes(metadata=(("word", "x" * (MAX_MANIFEST * 2 // 3)),))
+    etag = store.put("a", b"abc", attributes=words).etag
+    order = ChunkOrder(1, 1, 0, "objects", (RangeOrder("a", etag, 0, 3, "to/a"),))
+    other = _Member(is_waiting=True)
+    with ThreadPoolExecutor(2) as threads:
+        source = _source(threads, store, routes, readers=2)
+        source._pending[1, 1] = order
+        group = ChunkId(bytes(8), bytes([7] * 16), 0, 9, 3, 5)
+        source.enqueue(order, Shared(group, UNSEALED, [(source, order), (other, order)]))
+        await until(lambda: bool(routes.sent))
+        await source.close()
+    assert [frame.header.chunk_id.transfer for frame in routes.sent] == [KEY]
+    assert other.alone == [order]
 
 
 async def test_a_closed_transfer_waits_for_nothing() -> None:
