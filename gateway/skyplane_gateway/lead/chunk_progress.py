@@ -14,9 +14,10 @@ from typing import Final
 
 from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.lead.in_flight import AttemptId, InFlight
+from skyplane_gateway.lead.in_flight import InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer
+from skyplane_gateway.source.chunk_orders import AttemptId
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,8 @@ class ChunkProgress:
             self._ask_soon()
         for_read, for_written = self._weights
         arrived = (
-            for_read * min(self._read.get(one.id, 0), one.order.length)
-            + for_written * min(self._written.get(one.id, 0), one.order.length)
+            for_read * min(self._read.get(one.order.id, 0), one.order.length)
+            + for_written * min(self._written.get(one.order.id, 0), one.order.length)
             for one in attempts
         )
         return int(sum(arrived) / (for_read + for_written))

@@ -9,10 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
-
-#: (chunk, attempt).
-AttemptId = tuple[int, int]
+from skyplane_gateway.source.chunk_orders import AttemptId, ChunkOrder, ChunkOutcome
 
 #: Attempts that were given up and whose late outcomes are still matched.
 _REMEMBERED: Final = 4096
@@ -35,16 +32,12 @@ class Attempt:
     excused_s: float = -math.inf
     is_excused: bool = False
 
-    @property
-    def id(self) -> AttemptId:
-        return (self.order.chunk, self.order.attempt)
-
     def update_excuse(self, named: Collection[AttemptId], now_s: float) -> bool:
         """Record what the ends of its route say; whether it has waited for its store.
 
         An attempt that was named before and is no longer has waited until now.
         """
-        was_excused, self.is_excused = self.is_excused, self.id in named
+        was_excused, self.is_excused = self.is_excused, self.order.id in named
         if was_excused or self.is_excused:
             self.excused_s = now_s
         return was_excused or self.is_excused
@@ -73,11 +66,11 @@ class InFlight:
         return iter(tuple(self._waiting.values()))
 
     def add(self, attempt: Attempt) -> None:
-        self._waiting[attempt.id] = self._current[attempt.order.chunk] = attempt
+        self._waiting[attempt.order.id] = self._current[attempt.order.chunk] = attempt
 
     def remove(self, attempt: Attempt) -> None:
         """The attempt has ended."""
-        self._waiting.pop(attempt.id, None)
+        self._waiting.pop(attempt.order.id, None)
         if self._current.get(attempt.order.chunk) is attempt:
             del self._current[attempt.order.chunk]
 
@@ -89,8 +82,8 @@ class InFlight:
 
     def give_up(self, attempt: Attempt) -> None:
         """Wait no longer for its receipt; a late one still counts."""
-        del self._waiting[attempt.id]
-        self._given_up[attempt.id] = attempt
+        del self._waiting[attempt.order.id]
+        self._given_up[attempt.order.id] = attempt
         while len(self._given_up) > _REMEMBERED:
             self._given_up.popitem(last=False)
         attempt.resolve(None, attempt.order.route)

@@ -18,10 +18,10 @@ from typing import Final
 from skyplane_gateway.common.errors import GatewayLost, SkyplaneError, StoreUnavailable
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.in_flight import Attempt, AttemptId, InFlight
+from skyplane_gateway.lead.in_flight import Attempt, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer
-from skyplane_gateway.source.chunk_orders import ChunkState
+from skyplane_gateway.source.chunk_orders import AttemptId, ChunkState
 
 log = logging.getLogger(__name__)
 

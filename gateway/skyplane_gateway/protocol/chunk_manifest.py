@@ -65,6 +65,10 @@ class ObjectEntry:
         return found
 
 
+#: One part, or whole objects.
+Content = PartEntry | tuple[ObjectEntry, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One of the transfers that share the payload of a chunk.
@@ -83,7 +87,7 @@ class Member:
     objects: tuple[ObjectEntry, ...] = ()
 
     @property
-    def content(self) -> PartEntry | tuple[ObjectEntry, ...]:
+    def content(self) -> Content:
         return self.part or self.objects
 
     def document(self) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class ChunkManifest:
     """
 
     length_bytes: int
-    content: PartEntry | tuple[ObjectEntry, ...]
+    content: Content
     members: tuple[Member, ...] = ()
 
     def of_member(self, transfer: bytes) -> Member | None:
@@ -131,7 +135,7 @@ def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
     return pack_json(_WHAT, document, MAX_MANIFEST)
 
 
-def _content_document(content: PartEntry | tuple[ObjectEntry, ...]) -> dict[str, Any]:
+def _content_document(content: Content) -> dict[str, Any]:
     if isinstance(content, PartEntry):
         return {"part": encode(content)}
     return {"objects": [entry.document() for entry in content]}

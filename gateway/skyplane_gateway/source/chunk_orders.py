@@ -12,6 +12,8 @@ from skyplane_gateway.common.objects import UNCONDITIONAL, Precondition
 from skyplane_gateway.common.schema import Document, as_mapping, decode
 
 ChunkKind = Literal["objects", "part"]
+#: (chunk, attempt).
+AttemptId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class ChunkOrder(Document, what="a chunk order"):
     part_number: int = 0
     kept: KeptProperties = PLAIN
     strict_metadata: bool = False
+
+    @property
+    def id(self) -> AttemptId:
+        return (self.chunk, self.attempt)
 
     @property
     def length(self) -> int:
@@ -131,9 +137,6 @@ class ChunkOutcome(Document, what="a chunk outcome"):
     ranges: tuple[RangeOutcome, ...]
 
     @classmethod
-    def of_failure(
-        cls, order: ChunkOrder, error: SkyplaneError, *, at_source: bool = False
-    ) -> ChunkOutcome:
-        """The same error for every range."""
-        row = RangeOutcome(error, at_source=at_source)
-        return cls(order.chunk, order.attempt, (row,) * len(order.ranges))
+    def of_failure(cls, order: ChunkOrder, error: SkyplaneError) -> ChunkOutcome:
+        """The same error, which is not of the source's store, for every range."""
+        return cls(*order.id, (RangeOutcome(error),) * len(order.ranges))

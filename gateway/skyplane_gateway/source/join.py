@@ -16,14 +16,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from skyplane_gateway.common.errors import Overloaded, SkyplaneError
-from skyplane_gateway.protocol.chunk_manifest import Member
-from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.messages import ChunkId
 from skyplane_gateway.protocol.sealing import Sealing
 from skyplane_gateway.source.chunk_orders import ChunkOrder
-from skyplane_gateway.source.object_reader import Content
-from skyplane_gateway.source.outcomes import SentChunk
+from skyplane_gateway.source.shared_chunk import JoinedTransfer, SharedChunk
 from skyplane_gateway.transport.fork import Fork
 
 #: So long does an order wait for those of the other transfers.
@@ -39,25 +35,6 @@ _NUMBER_BITS: Final = 62
 RangesKey = tuple[int, str, tuple[tuple[str, str, int, int], ...]]
 
 
-class JoinedTransfer(Protocol):
-    """A transfer at this source; see `SourceTransfer`."""
-
-    def awaits(self, order: ChunkOrder) -> bool:
-        """Whether the order has no outcome yet."""
-
-    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
-        """Read and send the order; with `shared`, for all of its transfers."""
-
-    def fail(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        """The order was not sent."""
-
-    def member(self, order: ChunkOrder, content: Content) -> Member:
-        """What the order is in a chunk for several transfers."""
-
-    def begin_together(self, chunk: ChunkId, sending: SentChunk) -> None:
-        """An order of this transfer is sent in a chunk of its group, perhaps by another."""
-
-
 class TreeRoutes(Protocol):
     """The trees that begin at a gateway; see `Router`."""
 
@@ -65,32 +42,6 @@ class TreeRoutes(Protocol):
 
     def branch(self, number: int) -> tuple[int, int] | None:
         """The tree that a route follows, and the bit of its sink; None without a tree."""
-
-
-@dataclass(slots=True, eq=False)
-class Shared:
-    """Orders of several transfers for the same ranges, which one chunk serves.
-
-    Attributes:
-        chunk: as it is on the wire.
-        sealing: of the group.
-        framer: cuts its frames, once it is read.
-    """
-
-    chunk: ChunkId
-    sealing: Sealing
-    orders: list[tuple[JoinedTransfer, ChunkOrder]]
-    framer: ChunkFramer | None = None
-
-    def is_wanted_beside(self, own: JoinedTransfer) -> bool:
-        """Whether another transfer waits for it."""
-        return any(source is not own and source.awaits(order) for source, order in self.orders)
-
-    def fail(self, error: SkyplaneError | None) -> None:
-        """Nothing was sent, or not all of it. Without an error each is to be ordered again."""
-        again = Overloaded("the chunk that it shared with other transfers was given up")
-        for source, order in self.orders:
-            source.fail(order, error or again)
 
 
 @dataclass(slots=True)
@@ -208,7 +159,7 @@ class Join:
         for member in held.orders:
             self._lonely.pop(member, None)
         chunk = ChunkId(self._fleet, self._group, 0, tree, bits, next(self._numbers))
-        shared = Shared(chunk, self._sealing, rows)
+        shared = SharedChunk(chunk, self._sealing, rows)
         # The readers of all transfers work.
         source, order = rows[chunk.chunk % len(rows)]
         source.enqueue(order, shared)

@@ -14,7 +14,7 @@ from skyplane_gateway.common.errors import InternalError, SkyplaneError, StoreUn
 from skyplane_gateway.common.kept_properties import holdable_tags, in_headers, with_values
 from skyplane_gateway.common.objects import MIB, ObjectAttributes
 from skyplane_gateway.common.source_version import marked
-from skyplane_gateway.protocol.chunk_manifest import ObjectEntry, PartEntry
+from skyplane_gateway.protocol.chunk_manifest import Content, ObjectEntry, PartEntry
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.frames import RawFrame
 from skyplane_gateway.selection.metadata_check import require_carried
@@ -36,7 +36,6 @@ _ON_LOOP_BYTES: Final = 64 << 10
 #: Frames that a reader holds before they are sent.
 FRAMES_AT_ONCE: Final = 4
 
-Content = PartEntry | tuple[ObjectEntry, ...]
 #: Orders of the same range.
 WantedBy = tuple[tuple[ChunkOrder, RangeOrder], ...]
 
@@ -93,7 +92,7 @@ class ObjectReader:
         except Exception as error:  # The other objects of the chunk must not fail with it.
             log.exception("%r cannot be read", wanted.source_key)
             return self.unexpected(error, wanted.source_key)
-        return SmallObject(data, checksum(data), *kept[0], tuple(kept[1:]))
+        return SmallObject(data, checksum(data), kept)
 
     def unexpected(self, error: Exception, key: str) -> InternalError:
         """The error to report for one that no store should raise."""
@@ -107,7 +106,7 @@ def _compared(wanted_by: WantedBy, found: WholeObject) -> SmallObject | Skyplane
         compare(wanted.source_key, found.data, stated_of(wanted, found))
     except SkyplaneError as error:
         return error
-    return SmallObject(found.data, checksum(found.data), *kept[0], tuple(kept[1:]))
+    return SmallObject(found.data, checksum(found.data), kept)
 
 
 def read_into(
@@ -174,9 +173,11 @@ def stated_of(wanted: RangeOrder, reader: Reader | WholeObject) -> Stated | None
     return Stated.crc32c(wanted.crc32c) or reader.stated
 
 
-def content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:
-    """What the range is at the destination."""
+def content_of(order: ChunkOrder, reader: Reader) -> tuple[Content, ReadNotes]:
+    """What the one range of the order is at the destination, and what its result says of it."""
+    (wanted,) = order.ranges
+    attributes, noted = kept_of(order, wanted, reader)
     key = wanted.destination_key
     if order.kind == "part":
-        return PartEntry(key, order.upload_id, order.part_number, wanted.offset)
-    return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),)
+        return PartEntry(key, order.upload_id, order.part_number, wanted.offset), noted
+    return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),), noted

@@ -8,58 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from skyplane_gateway.common.errors import (
-    ChecksumMismatch,
-    GatewayLost,
-    GatewayUnreachable,
-    SkyplaneError,
-    StoreError,
-    UnknownTransfer,
-)
-from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, Member, PartEntry
-from skyplane_gateway.protocol.errors import (
-    FrameAltered,
-    LocalProtocolError,
-    NotEncrypted,
-    ProtocolError,
-)
+from skyplane_gateway.common.errors import GatewayLost, SkyplaneError, UnknownTransfer
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, Content
 from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 from skyplane_gateway.protocol.messages import ChunkId
-from skyplane_gateway.protocol.receipt import open_receipt
 from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 from skyplane_gateway.source.bandwidth import Bandwidth
-from skyplane_gateway.source.batch import fill, of_member
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, ChunkState
-from skyplane_gateway.source.join import Join, JoinedTransfer, Shared, TreeRoutes
-from skyplane_gateway.source.object_reader import (
-    Content,
-    ObjectReader,
-    content_of,
-    kept_of,
-    read_frames,
-    read_into,
-)
+from skyplane_gateway.source.batch import fill
+from skyplane_gateway.source.chunk_orders import AttemptId, ChunkOrder, ChunkOutcome, ChunkState
+from skyplane_gateway.source.join import Join, TreeRoutes
+from skyplane_gateway.source.object_reader import ObjectReader, content_of, read_frames, read_into
 from skyplane_gateway.source.order_queue import OrderQueue
-from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
+from skyplane_gateway.source.outcomes import OutcomeLog, SentChunk, outcome_of, unread
+from skyplane_gateway.source.shared_chunk import Contents, Orders, SharedChunk
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
 from skyplane_gateway.transport.router import ChunkReceiver
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-#: The orders that one chunk serves, with their transfers.
-_Orders = Sequence[tuple[JoinedTransfer, ChunkOrder]]
 
 #: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
@@ -115,33 +92,30 @@ class SourceTransfer:
         sealing: Sealing = UNSEALED,
         join: Join | None = None,
     ) -> None:
+        self.transfer = transfer
         self.epoch = epoch
         #: A lead has sent a request to this side.
         self.is_used = False
         self.store = store
         self._gateway = gateway
         self._routes = gateway.routes
-        self._transfer = transfer
         self._orders = OrderQueue()
         self._objects = ObjectReader(store, gateway.threads, gateway.node)
         self._sealing = sealing
         self._join = join
-        #: (chunk, attempt) -> with whom it is read and sent here.
-        self._shared: dict[tuple[int, int], Shared] = {}
-        #: (chunk, attempt) -> the chunk by which it was sent together with others.
-        self._shared_chunks: dict[tuple[int, int], ChunkId] = {}
-        #: (chunk, attempt) of orders that wait for the store or for bandwidth.
-        self._reading: set[tuple[int, int]] = set()
-        #: (chunk, attempt) -> bytes of it that were read, and sent where it goes elsewhere.
-        self._moved: Counter[tuple[int, int]] = Counter()
-        #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
-        self._pending: dict[tuple[int, int], ChunkOrder] = {}
-        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
+        #: Attempt -> with whom it is read and sent here.
+        self._shared: dict[AttemptId, SharedChunk] = {}
+        #: Attempt -> the chunk by which it is sent.
+        self._chunks: dict[AttemptId, ChunkId] = {}
+        #: Attempts of orders that wait for the store or for bandwidth.
+        self._reading: set[AttemptId] = set()
+        #: Attempt -> bytes of it that were read, and sent where it goes elsewhere.
+        self._moved: Counter[AttemptId] = Counter()
+        #: Attempt -> its order, until it has an outcome or a newer attempt.
+        self._pending: dict[AttemptId, ChunkOrder] = {}
+        self._ended: OrderedDict[AttemptId, None] = OrderedDict()
         self._sendings: dict[ChunkId, SentChunk] = {}
-        self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
-        self._last = 0
-        self._news = asyncio.Event()
-        self._is_closed = False
+        self._outcomes = OutcomeLog()
         #: Chunk -> its newest attempt.
         self._newest: dict[int, int] = {}
         #: Chunk -> the attempt in flight, and its task.
@@ -158,17 +132,16 @@ class SourceTransfer:
         It fails at once with GatewayLost where its route is down. A new attempt at a chunk
         cancels the earlier one, whose reader may be stuck. Raises UnknownTransfer after `close`.
         """
-        if self._is_closed:
+        if self._outcomes.is_closed:
             raise UnknownTransfer("this source has released the transfer")
         self.is_used = True
-        identity = (order.chunk, order.attempt)
-        if identity not in self._pending and identity not in self._ended:
-            self._pending[identity] = order
+        if order.id not in self._pending and order.id not in self._ended:
+            self._pending[order.id] = order
             loss = self._routes.loss(order.route)
             if loss is not None:
                 self._report(ChunkOutcome.of_failure(order, loss))
                 return
-            if self._join is None or not self._join.offer(self._transfer, self, order):
+            if self._join is None or not self._join.offer(self.transfer, self, order):
                 self._orders.put_nowait(order)
             self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
             attempt, task = self._tasks.get(order.chunk, (0, None))
@@ -178,36 +151,23 @@ class SourceTransfer:
                 task.cancel()
 
     def awaits(self, order: ChunkOrder) -> bool:
-        """See `JoinedTransfer`, also for `enqueue`, `fail`, `member` and `begin_together`."""
-        return self._pending.get((order.chunk, order.attempt)) is order
+        """See `JoinedTransfer`, also for `enqueue`, `fail` and `begin`."""
+        return self._pending.get(order.id) is order
 
-    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
+    def enqueue(self, order: ChunkOrder, shared: SharedChunk | None = None) -> None:
+        self._shared.pop(order.id, None)
         if shared is not None:
-            self._shared[order.chunk, order.attempt] = shared
+            self._shared[order.id] = shared
         self._orders.put_nowait(order)
 
     def fail(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        self._sendings.pop(self._chunk_of(order), None)
         # Errors of the destination come in receipts.
-        self._report(ChunkOutcome.of_failure(order, error, at_source=isinstance(error, StoreError)))
+        self._report(ChunkOutcome(*order.id, (unread(error),) * len(order.ranges)))
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Outcomes after sequence number `after`; waits up to `wait_s` seconds for one."""
         self.is_used = True
-        while self._outcomes and self._outcomes[0][0] <= after:
-            self._outcomes.popleft()
-        if not self._outcomes and not self._is_closed:
-            self._news.clear()
-            try:
-                # Before Python 3.12 `wait_for` loses a cancellation that comes together with
-                # the event.
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                return after, []
-        if not self._outcomes:
-            raise UnknownTransfer("this source has released the transfer")
-        return self._last, [outcome for _, outcome in self._outcomes]
+        return await self._outcomes.after(after, wait_s)
 
     def chunks(self) -> list[ChunkState]:
         """The orders that have moved bytes or wait, and have no outcome yet."""
@@ -219,30 +179,15 @@ class SourceTransfer:
         return [row for row in rows if row.moved_bytes or row.is_waiting]
 
     def _waits(self, order: ChunkOrder) -> bool:
-        is_reading = (order.chunk, order.attempt) in self._reading
-        return is_reading or self._chunk_of(order) not in self._sendings
+        return order.id in self._reading or order.id not in self._chunks
 
     # -- the data path's side
 
     def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         """Match a receipt to its chunk."""
         sending = self._sendings.pop(header, None)
-        if sending is None:
-            return
-        try:
-            receipt = open_receipt(header, sealed, self._sealing.receipts)
-        except NotEncrypted as error:
-            # Perhaps the sink has lost the transfer, and so its key. But anybody can say so.
-            outcome = ChunkOutcome.of_failure(sending.order, GatewayUnreachable(error.message))
-        except FrameAltered as error:
-            # Another path, if there is one, may not alter receipts.
-            outcome = ChunkOutcome.of_failure(sending.order, GatewayLost(error.message))
-        except ProtocolError as error:
-            # The receipt is damaged: the chunk must be sent again.
-            outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
-        else:
-            outcome = outcome_of(sending, receipt)
-        self._report(outcome)
+        if sending is not None:
+            self._report(outcome_of(sending, header, sealed, self._sealing.receipts))
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
         """Fail all orders of that route.
@@ -255,9 +200,8 @@ class SourceTransfer:
 
     async def close(self) -> None:
         """Stop reading, close the store, and end every wait for outcomes."""
-        self._is_closed = True
+        self._outcomes.close()
         self._pending.clear()
-        self._news.set()
         for task in self._workers:
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -292,21 +236,20 @@ class SourceTransfer:
                 task.result()
                 return
             # A newer attempt has replaced it.
-            sending = self._sendings.pop(self._chunk_of(order), None)
+            self._abort(self._sending_of(order))
             self._forget(order)
-            self._abort(None if sending is None else sending.framer)
         finally:
             task.cancel()
             if self._tasks.get(order.chunk) == (order.attempt, task):
                 del self._tasks[order.chunk]
 
     def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        sending = self._sendings.get(self._chunk_of(order))
-        self._abort(None if sending is None else sending.framer)
+        self._abort(self._sending_of(order))
         self.fail(order, error)
 
-    def _abort(self, framer: ChunkFramer | None) -> None:
+    def _abort(self, sending: SentChunk | SharedChunk | None) -> None:
         """Tell sinks that no rest comes: else they hold half a chunk until the transfer ends."""
+        framer = None if sending is None else sending.framer
         frame = None if framer is None else framer.abort()
         if frame is not None:
             ending = asyncio.create_task(self._send_last(frame))  # The route may be stuck.
@@ -321,38 +264,36 @@ class SourceTransfer:
         # A single range may be large and is sent while it is read. Small objects are read
         # together, and an error of one does not delay the others.
         send = self._send_range if len(order.ranges) == 1 else self._send_batch
-        shared = self._shared.get((order.chunk, order.attempt))
+        shared = self._shared.get(order.id)
         if shared is None:
-            await send(order, None, [(self, order)])
+            await send(order, [(self, order)])
             return
         try:
-            await send(order, shared, shared.orders)
+            await send(order, shared.orders)
         except BaseException as error:
             shared.fail(error if isinstance(error, SkyplaneError) else None)
-            self._abort(shared.framer)
+            self._abort(shared)
             raise
         finally:
-            self._shared.pop((order.chunk, order.attempt), None)
+            self._shared.pop(order.id, None)
 
-    async def _send_range(self, order: ChunkOrder, shared: Shared | None, orders: _Orders) -> None:
+    async def _send_range(self, order: ChunkOrder, orders: Orders) -> None:
         reader = await self._ask_store(order, self._objects.open, order.ranges[0])
         try:
-            rows = []
-            for _, one in orders:
-                attributes, noted = kept_of(one, one.ranges[0], reader)
-                content = content_of(one, one.ranges[0], attributes)
-                rows.append((content, SentChunk(one, None, [0], [noted])))
+            contents = []
+            for source, one in orders:
+                content, noted = content_of(one, reader)
+                contents.append((source, content, SentChunk(one, [0], [noted])))
             # Frames are what a limit paces.
-            is_framed = shared is not None or self._is_limited
+            is_framed = len(orders) > 1 or self._is_limited
             sink = None if is_framed else self._routes.local_sink(order.route)
             if sink is not None:
-                await self._hand_over(sink, *rows[0], reader)
+                await self._hand_over(sink, *contents[0][1:], reader)
                 return
-            framer = self._begin(order, shared, order.length, rows)
+            framer = self._begin(order, order.length, contents)
             while framer is not None and not framer.is_complete:
-                await self._send_frames(
-                    order, await self._ask_store(order, read_frames, reader, framer)
-                )
+                frames = await self._ask_store(order, read_frames, reader, framer)
+                await self._send_frames(order, frames)
         finally:
             await self._objects.in_thread(reader.close)
 
@@ -363,7 +304,7 @@ class SourceTransfer:
         order = sending.order
         self._require_pending(order)
         chunk = self._chunk_of(order)
-        self._sendings[chunk] = sending
+        self.begin(chunk, sending)
         buffer = sink.begin_chunk(chunk, ChunkManifest(order.length, content))
         if buffer is None:
             return  # A receipt says why.
@@ -376,86 +317,43 @@ class SourceTransfer:
             raise
         sink.end_chunk(chunk, sending.crc32cs[0])
 
-    async def _send_batch(self, order: ChunkOrder, shared: Shared | None, orders: _Orders) -> None:
+    async def _send_batch(self, order: ChunkOrder, orders: Orders) -> None:
         pairs = [[(one, wanted) for wanted in one.ranges] for _, one in orders]
         reads = [self._objects.read_small(*row) for row in zip(*pairs, strict=True)]
         found = await asyncio.gather(*reads)
-        batches = [
-            fill(one.ranges, [of_member(row, number) for row in found])
-            for number, (_, one) in enumerate(orders)
-        ]
+        batches = [fill(one, found, number) for number, (_, one) in enumerate(orders)]
         first = batches[0]
-        is_same = all(batch.indexes == first.indexes for batch in batches)
+        is_same = all(own.sending.indexes == first.sending.indexes for own in batches)
+        shared = self._shared.get(order.id)
         if shared is not None and not (first.entries and is_same):
-            self._split(shared)
+            shared.split()
             return
         if not first.entries:
-            outcomes = tuple(unread(first.failed[index]) for index in sorted(first.failed))
-            self._report(ChunkOutcome(order.chunk, order.attempt, outcomes))
+            self._report(ChunkOutcome(*order.id, tuple(map(unread, first.sending.failed.values()))))
             return
-        rows = [
-            (
-                tuple(own.entries),
-                SentChunk(one, None, own.indexes, own.noted, own.crc32cs, own.failed),
-            )
-            for (_, one), own in zip(orders, batches, strict=True)
+        contents = [
+            (source, tuple(own.entries), own.sending)
+            for (source, _), own in zip(orders, batches, strict=True)
         ]
-        framer = self._begin(order, shared, first.length, rows)
+        framer = self._begin(order, first.length, contents)
         if framer is not None:
             await self._send_frames(order, framer.feed(b"".join(first.bodies)))
 
-    def _begin(
-        self,
-        order: ChunkOrder,
-        shared: Shared | None,
-        length: int,
-        rows: Sequence[tuple[Content, SentChunk]],
-    ) -> ChunkFramer | None:
-        """The framer of the chunk.
-
-        None where the manifest of a shared one is too large: each order is sent alone.
-        """
+    def _begin(self, order: ChunkOrder, length: int, contents: Contents) -> ChunkFramer | None:
+        """The framer of the chunk; None where the orders of a shared one are sent alone."""
         self._require_pending(order)
-        begun_s = asyncio.get_running_loop().time()
-        if shared is None:
-            ((content, sending),) = rows
-            chunk = self._chunk_of(order)
-            sending.framer = self._framer(chunk, ChunkManifest(length, content), self._sealing)
-            sending.begun_s = begun_s
-            self._sendings[chunk] = sending
-            return sending.framer
-        sources = [source for source, _ in shared.orders]
-        members = tuple(
-            source.member(sending.order, content)
-            for source, (content, sending) in zip(sources, rows, strict=True)
-        )
-        manifest = ChunkManifest(length, (), members)
-        try:
-            shared.framer = framer = self._framer(shared.chunk, manifest, shared.sealing)
-        except LocalProtocolError:
-            self._split(shared)
-            return None
-        for source, (_, sending) in zip(sources, rows, strict=True):
-            sending.framer, sending.begun_s = framer, begun_s
-            source.begin_together(shared.chunk, sending)
-        return framer
+        if (shared := self._shared.get(order.id)) is not None:
+            return shared.begin(length, contents, self._framer)
+        ((_, content, sending),) = contents
+        chunk = self._chunk_of(order)
+        sending.framer = self._framer(chunk, ChunkManifest(length, content), self._sealing)
+        self.begin(chunk, sending)
+        return sending.framer
 
-    def _split(self, shared: Shared) -> None:
-        """Send each order alone."""
-        for source, one in shared.orders:
-            source.enqueue(one)
-
-    def member(self, order: ChunkOrder, content: Content) -> Member:
-        numbers = self.epoch, order.chunk, order.attempt
-        if isinstance(content, PartEntry):
-            return Member(self._transfer.hex(), *numbers, part=content)
-        return Member(self._transfer.hex(), *numbers, objects=content)
-
-    def begin_together(self, chunk: ChunkId, sending: SentChunk) -> None:
-        if self.awaits(sending.order):
-            own = replace(chunk, transfer=self._transfer)
-            self._shared_chunks[sending.order.chunk, sending.order.attempt] = own
-            self._sendings[own] = sending
+    def begin(self, chunk: ChunkId, sending: SentChunk) -> None:
+        sending.begun_s = asyncio.get_running_loop().time()
+        self._chunks[sending.order.id] = chunk
+        self._sendings[chunk] = sending
 
     def _framer(self, chunk: ChunkId, manifest: ChunkManifest, sealing: Sealing) -> ChunkFramer:
         fewest = 2 * manifest.length_bytes // MAX_FRAMES
@@ -466,19 +364,18 @@ class SourceTransfer:
         return await self._waiting(order, self._objects.in_thread(call, *arguments))
 
     async def _waiting(self, order: ChunkOrder, step: Awaitable[T]) -> T:
-        identity = (order.chunk, order.attempt)
-        self._reading.add(identity)
+        self._reading.add(order.id)
         try:
             return await step
         finally:
-            self._reading.discard(identity)
+            self._reading.discard(order.id)
 
     async def _send_frames(self, order: ChunkOrder, frames: Iterable[RawFrame]) -> None:
-        sending = self._sendings.get(self._chunk_of(order))
+        sending = self._sending_of(order)
         turn = sending.begun_s if sending is not None else 0.0
         for frame in frames:
             if self._is_limited:
-                take = self._gateway.bandwidth.take(self._transfer, frame.payload_bytes)
+                take = self._gateway.bandwidth.take(self.transfer, frame.payload_bytes)
                 await self._waiting(order, take)
             self._require_pending(order)
             await self._routes.send_frame(frame, turn)
@@ -486,14 +383,14 @@ class SourceTransfer:
 
     def _note(self, order: ChunkOrder, count: int) -> None:
         if self.awaits(order):
-            self._moved[order.chunk, order.attempt] += count
+            self._moved[order.id] += count
 
     @property
     def _is_limited(self) -> bool:
-        return self._gateway.bandwidth.is_limited(self._transfer)
+        return self._gateway.bandwidth.is_limited(self.transfer)
 
     def _is_pending(self, order: ChunkOrder) -> bool:
-        shared = self._shared.get((order.chunk, order.attempt))
+        shared = self._shared.get(order.id)
         return self.awaits(order) or (shared is not None and shared.is_wanted_beside(self))
 
     def _require_pending(self, order: ChunkOrder) -> None:
@@ -502,19 +399,21 @@ class SourceTransfer:
             raise GatewayLost(f"chunk {order.chunk} has lost its route meanwhile")
 
     def _forget(self, order: ChunkOrder) -> None:
-        identity = (order.chunk, order.attempt)
-        self._moved.pop(identity, None)
-        self._shared_chunks.pop(identity, None)
-        if self._pending.pop(identity, None) is not None:
-            self._ended[identity] = None
+        self._moved.pop(order.id, None)
+        if (chunk := self._chunks.pop(order.id, None)) is not None:
+            self._sendings.pop(chunk, None)
+        if self._pending.pop(order.id, None) is not None:
+            self._ended[order.id] = None
             while len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
 
+    def _sending_of(self, order: ChunkOrder) -> SentChunk | None:
+        chunk = self._chunks.get(order.id)
+        return None if chunk is None else self._sendings.get(chunk)
+
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
-        shared = self._shared_chunks.get((order.chunk, order.attempt))
-        if shared is not None:
-            return shared
-        fleet, transfer = self._gateway.fleet, self._transfer
+        """By which it is sent alone."""
+        fleet, transfer = self._gateway.fleet, self.transfer
         return ChunkId(fleet, transfer, self.epoch, order.route, order.attempt, order.chunk)
 
     def _report(self, outcome: ChunkOutcome) -> None:
@@ -524,6 +423,4 @@ class SourceTransfer:
         self._forget(order)
         if self._newest.get(outcome.chunk) == outcome.attempt:
             del self._newest[outcome.chunk]
-        self._last += 1
-        self._outcomes.append((self._last, outcome))
-        self._news.set()
+        self._outcomes.add(outcome)

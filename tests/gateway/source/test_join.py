@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.gateway.transport.lab import on_jumping_loop
 
-from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.protocol.sealing import UNSEALED
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
-from skyplane_gateway.source.join import JOIN_WAIT_S, Join, Shared
+from skyplane_gateway.source.join import JOIN_WAIT_S, Join
+from skyplane_gateway.source.shared_chunk import SharedChunk
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 MEMBERS = (A, B, C)
@@ -23,25 +23,23 @@ TREE = 7
 class Transfer:
     """Records what it is told to read."""
 
+    transfer: bytes = A
+    epoch: int = 1
     alone: list[int] = field(default_factory=list)
-    shared: list[Shared] = field(default_factory=list)
-    failed: list[SkyplaneError] = field(default_factory=list)
+    shared: list[SharedChunk] = field(default_factory=list)
     gone: bool = False
 
     def awaits(self, order: ChunkOrder) -> bool:
         return not self.gone
 
-    def enqueue(self, order: ChunkOrder, shared: Shared | None = None) -> None:
+    def enqueue(self, order: ChunkOrder, shared: SharedChunk | None = None) -> None:
         if shared is None:
             self.alone.append(order.chunk)
         else:
             self.shared.append(shared)
 
-    member: Any = None
-    begin_together: Any = None
-
-    def fail(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        self.failed.append(error)
+    begin: Any = None
+    fail: Any = None
 
 
 class Routes:
@@ -75,7 +73,7 @@ class Lab:
         return taken
 
     @property
-    def shared(self) -> list[Shared]:
+    def shared(self) -> list[SharedChunk]:
         return [one for transfer in self.transfers.values() for one in transfer.shared]
 
     @property
@@ -171,14 +169,3 @@ async def test_a_transfer_that_orders_other_things_soon_waits_no_more() -> None:
         lab.order(B, 100 + place)
         await asyncio.sleep(JOIN_WAIT_S + 1)
     assert not lab.order(A, 50)
-
-
-@on_jumping_loop
-async def test_a_shared_chunk_that_is_given_up_is_ordered_again_by_each() -> None:
-    lab = Lab()
-    for member in MEMBERS:
-        lab.order(member, 1)
-    (one,) = lab.shared
-    one.fail(None)
-    errors = [error for transfer in lab.transfers.values() for error in transfer.failed]
-    assert [(error.code, error.is_permanent) for error in errors] == [("overloaded", False)] * 3
