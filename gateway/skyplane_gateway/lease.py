@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from skyplane_gateway.common.clock import Clock
@@ -85,7 +84,7 @@ class LeaseRenewer:
         stall_deadline_s: float,
         progress: Callable[[], Hashable | None],
         others: Callable[[], Sequence[str]],
-        connect: Callable[[str], AbstractContextManager[LeaseClient]],
+        connect: Callable[[str], LeaseClient],
         clock: Clock,
     ) -> None:
         self._lease = lease
@@ -135,12 +134,8 @@ class LeaseRenewer:
 
     async def _renew(self, node: str) -> None:
         try:
-            await asyncio.to_thread(self._call, node)
+            await asyncio.to_thread(self._connect(node).renew, self._lease_s)
         except SkyplaneError as error:
             log.warning("cannot renew the lease of %s: %s", node, error)
         finally:
             del self._in_flight[node]
-
-    def _call(self, node: str) -> None:
-        with self._connect(node) as client:
-            client.renew(self._lease_s)

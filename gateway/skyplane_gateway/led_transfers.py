@@ -58,7 +58,7 @@ class LedTransfers:
 
     Args:
         threads: where blocking calls run.
-        connect: opens a control client of another gateway.
+        connect: the control client of another gateway.
         renew_fleet: renews the leases of all gateways.
     """
 
@@ -131,23 +131,24 @@ class LedTransfers:
             if spec.sinks:
                 topology = topology.to(spec.sinks)
             self._endpoints.source(key, epoch)
-            sources, sinks = self._peers(key, epoch, topology)
-            peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
-            try:
-                both_ends = await self._both_ends(key, sources, sinks, listed)
-                self._require_open()
-                transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
-            except SkyplaneError:
-                _close_all(peers)
-                raise
+            both_ends = await self._both_ends(key, *self._peers(key, epoch, topology), listed)
+            self._require_open()
+            transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
             if earlier is not None:
                 earlier.transfer.report.close()
             task = asyncio.create_task(transfer.run())
             self._runs[key] = _Run(transfer, task)
-            task.add_done_callback(lambda _: _close_all(peers))
             log.info("leading transfer %s, epoch %d", key, epoch)
             await self._renew_leases()
         return {"joined": False, "epoch": epoch}
+
+    def connect_sinks(self, topology: Topology) -> None:
+        """Open the connections that a first transfer calls the sinks by: each takes two waits."""
+        for node in topology.sinks if self._config.node in topology.sources else ():
+            for _ in range(math.ceil(_CALLS_AT_ONCE / len(topology.sinks))):
+                if node != self._config.node:
+                    # Nobody reads an error: the transfer calls the sink again.
+                    self._threads.submit(self._connect(node).status)
 
     def _require_open(self) -> None:
         if self.is_draining:
@@ -284,8 +285,3 @@ class LedTransfers:
     def close_reports(self) -> None:
         for run in self._runs.values():
             run.transfer.report.close()
-
-
-def _close_all(peers: Sequence[SourcePeer | SinkPeer]) -> None:
-    for peer in peers:
-        peer.close()

@@ -91,6 +91,7 @@ class GatewayService:
     ) -> None:
         self.config = config
         self._client_context = client_context
+        self._clients: dict[tuple[str, str, int], ControlClient] = {}
         rng = rng or random.SystemRandom()
         self.lease = Lease(
             clock,
@@ -183,6 +184,7 @@ class GatewayService:
         if is_process and node in (*topology.sources, *topology.sinks):
             # A first transfer need not wait for that. The region tag is the beginning of the name.
             self._threads.submit(load_stores_of, node.partition(":")[0])
+            self.leads.connect_sinks(topology)
 
     async def probe(self, route: int, seconds: float) -> ProbeReport:
         """Measure a route that begins here; see `Router.probe`.
@@ -209,7 +211,8 @@ class GatewayService:
         # The address was made for this fleet: a server of another fleet took it over.
         context = None if host == IN_MEMORY else self._client_context
         me = Caller(self.config.node)
-        return ControlClient(host, port, context, uri, wrong_peer_error=AddressTaken, caller=me)
+        made = ControlClient(host, port, context, uri, wrong_peer_error=AddressTaken, caller=me)
+        return self._clients.setdefault((uri, host, port), made)
 
     def _others(self) -> list[str]:
         topology = self.router.topology
@@ -300,6 +303,8 @@ class GatewayService:
         await self.endpoints.close()
         self.router.close()
         close_connections()
+        for client in self._clients.values():
+            client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- status

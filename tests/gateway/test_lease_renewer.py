@@ -19,12 +19,6 @@ class Other:
         self._renewed = renewed
         self._node = node
 
-    def __enter__(self) -> Other:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is held open."""
-
     def renew(self, lease_s: float) -> None:
         if self._node == "silent":
             raise GatewayUnreachable("nobody answers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import Executor, Future
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from tests.memory_store import _CAPABILITIES
 
 from skyplane_gateway import led_transfers as module
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
-from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.errors import GatewayUnreachable, StoreUnavailable
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_gateway.lead.object_report import Report
@@ -28,13 +29,26 @@ class Client:
     """A control client of the sink."""
 
     def __init__(self) -> None:
-        self.is_closed = False
+        self.looks = 0
+
+    def status(self) -> dict[str, Any]:
+        self.looks += 1
+        raise GatewayUnreachable("not yet")
 
     def store_verb(self, *_: Any) -> dict[str, Any]:
         return {"capabilities": asdict(_CAPABILITIES), "capacity_bytes": 1 << 20}
 
-    def close(self) -> None:
-        self.is_closed = True
+
+class AtOnce(Executor):
+    """Runs each call when it is submitted."""
+
+    def submit(self, call: Any, /, *arguments: Any, **options: Any) -> Any:
+        made: Future[Any] = Future()
+        try:
+            made.set_result(call(*arguments, **options))
+        except GatewayUnreachable as error:
+            made.set_exception(error)
+        return made
 
 
 class EndsAtOnce:
@@ -49,14 +63,9 @@ class EndsAtOnce:
     async def run(self) -> None: ...
 
 
-def leads_of(clients: list[Client]) -> LedTransfers:
-    """Of the source "a", whose one sink is "b"; `clients` gets each that is opened."""
+def leads_of(node: str = "a", client: Client | None = None) -> LedTransfers:
+    """Of one gateway; "a" is the source, and "b" the sink."""
     row = {"number": 0, "role": "source", "down": ""}
-
-    def connect(node: str) -> Any:
-        clients.append(Client())
-        return clients[-1]
-
     endpoints = SimpleNamespace(
         lock=lambda key: asyncio.Lock(),
         source=lambda key, epoch: None,
@@ -68,31 +77,30 @@ def leads_of(clients: list[Client]) -> LedTransfers:
         loss=lambda number: None,
     )
     return LedTransfers(
-        GatewayConfig("a", "ef" * 16, "127.0.0.1", "127.0.0.1", directory="/nowhere"),
+        GatewayConfig(node, "ef" * 16, "127.0.0.1", "127.0.0.1", directory="/nowhere"),
         endpoints=cast("Any", endpoints),
         router=cast("Any", router),
-        threads=cast("Any", None),
-        connect=connect,
+        threads=AtOnce(),
+        connect=lambda node: cast("Any", client or Client()),
         renew_fleet=lambda: asyncio.sleep(0),
         clock=SYSTEM_CLOCK,
         rng=random.Random(1),
     )
 
 
-async def test_a_submit_that_fails_leaves_the_earlier_report_and_no_connection(
+async def test_a_submit_that_fails_leaves_the_earlier_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The earlier epoch is still the one that its orchestrator asks for its report."""
     monkeypatch.setattr(module, "LeadTransfer", EndsAtOnce)
-    clients: list[Client] = []
-    leads = leads_of(clients)
+    leads = leads_of()
     await leads.submit(KEY, epoch=1, spec=SPEC)
+    await leads._runs[KEY].task
     earlier = leads.transfer(KEY)
     with pytest.raises(StoreUnavailable, match="not now"):
         await leads.submit(KEY, epoch=2, spec=SPEC)
     assert leads.transfer(KEY) is earlier
     assert earlier.report.page(0)["complete"]
-    assert [client.is_closed for client in clients] == [True, True]
     # An epoch that begins takes its place.
     await leads.submit(KEY, epoch=3, spec=SPEC)
     assert leads.transfer(KEY).epoch == 3
@@ -100,3 +108,11 @@ async def test_a_submit_that_fails_leaves_the_earlier_report_and_no_connection(
         earlier.report.page(0)
     assert leads.transfer(KEY).report.page(0)["complete"]
     leads.close_reports()
+
+
+@pytest.mark.parametrize(("node", "calls"), [("a", 3), ("b", 0)])
+def test_a_source_opens_the_connections_of_a_first_transfer(node: str, calls: int) -> None:
+    """As many as the transfer begins with; a sink that does not answer yet is no error."""
+    client = Client()
+    leads_of(node, client).connect_sinks(Topology((route(0, "a", "b"),), {}, {}))
+    assert client.looks == calls

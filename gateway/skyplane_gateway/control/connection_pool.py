@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from typing import Any, Final, Protocol
 
 from skyplane_gateway.common.dialing import Dial
@@ -14,8 +15,10 @@ from skyplane_gateway.common.errors import GatewayError
 #: Longest response that is read. A page of a report or of a listing is far smaller.
 MAX_RESPONSE_BYTES: Final = 16 << 20
 
-#: Idle connections kept for the next call.
+#: Idle connections kept for the next call, and for how long: Azure's load balancers forget idle
+#: ones after 4 minutes, AWS's after 350 s, and Google's firewalls after 10 minutes.
 _MAX_IDLE: Final = 8
+_MAX_IDLE_S: Final = 200.0
 
 #: Alerts by which a peer refuses a certificate (RFC 8446 section 6.2), as OpenSSL names them.
 #: OpenSSL's codes: not yet valid, expired.
@@ -64,6 +67,7 @@ class _Connection(http.client.HTTPSConnection):
         self._tls = context
         self._dial = dial
         self.timeout_s = timeout_s
+        self.used_at_s = 0.0
         self._expected_uri = expected_uri
         self._wrong_peer_error = wrong_peer_error
 
@@ -162,6 +166,9 @@ class ConnectionPool:
     def _take_idle(self, timeout_s: float) -> _Connection | None:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
+        if connection is not None and time.monotonic() - connection.used_at_s > _MAX_IDLE_S:
+            connection.close()
+            return self._take_idle(timeout_s)
         if connection is not None:
             connection.timeout_s = timeout_s
             if isinstance(connection.sock, socket.socket):
@@ -172,6 +179,7 @@ class ConnectionPool:
         with self._lock:
             is_kept = not self._is_closed and len(self._idle) < _MAX_IDLE
             if is_kept and connection.sock is not None:
+                connection.used_at_s = time.monotonic()
                 self._idle.append(connection)
                 return
         connection.close()

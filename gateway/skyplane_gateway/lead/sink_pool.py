@@ -41,12 +41,10 @@ class SinkPeer:
         call: runs a verb of `Destination.run` there; every call may be repeated. Raises
             GatewayUnreachable when the sink does not answer, UnknownTransfer or StaleEpoch when
             it does not serve this lead, and StoreError as its store says.
-        close: closes connections.
     """
 
     node: str
     call: Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
-    close: Callable[[], None] = lambda: None
 
     async def chunks(self, **arguments: Any) -> list[ChunkState]:
         """Chunks that it has whole and has not written; see `TransferSides.store_verb`."""
@@ -60,7 +58,7 @@ def remote_sink(node: str, client: ControlClient, transfer_key: str, epoch: int)
     async def call(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return await asyncio.to_thread(client.store_verb, transfer_key, epoch, verb, arguments)
 
-    return SinkPeer(node, call, client.close)
+    return SinkPeer(node, call)
 
 
 class SinkPool:

@@ -48,9 +48,6 @@ class RemoteSource:
         status = await asyncio.to_thread(self._client.status)
         return _reasons_down(status["routes"])
 
-    def close(self) -> None:
-        self._client.close()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSource:
@@ -72,9 +69,6 @@ class LocalSource:
 
     async def routes(self) -> dict[int, str]:
         return _reasons_down(self.statistics())
-
-    def close(self) -> None:
-        """There is no connection; the service owns the source."""
 
 
 #: A gateway that reads ranges and sends them as chunks.

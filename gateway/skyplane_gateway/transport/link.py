@@ -295,13 +295,13 @@ class Link(asyncio.BufferedProtocol):
         return self._unsent_bytes() + not_sent_bytes(self._transport.get_extra_info("socket"))
 
     def limit_queue(self, frame_bytes: int) -> None:
-        """Let two frames of that size wait here at most, and as much in the kernel.
+        """Let one frame of that size and a new one wait here at most, and two in the kernel.
 
         What waits on a slow connection comes late, while others could carry it.
         """
         if self._transport is None or self._lost.is_set():
             return
-        self._transport.set_write_buffer_limits(high=2 * frame_bytes, low=frame_bytes)
+        self._transport.set_write_buffer_limits(high=frame_bytes, low=0)
         handle, option = self._transport.get_extra_info("socket"), _NOT_SENT_LIMIT
         if handle is not None and option is not None:
             with suppress(OSError):  # It was lost in this turn of the event loop.

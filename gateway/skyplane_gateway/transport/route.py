@@ -33,7 +33,7 @@ _LONGEST_S: Final = 5.0
 #: A connection of a hop takes so long for one frame, if the size of frames can be had.
 FRAME_S: Final = 0.1
 #: Bounds of that size: below, headers and the work for each frame cost too much.
-SMALLEST_FRAME_BYTES: Final = 64 << 10
+SMALLEST_FRAME_BYTES: Final = 16 << 10
 LARGEST_FRAME_BYTES: Final = MAX_PAYLOAD_BYTES
 #: Before a rate was measured.
 FIRST_FRAME_BYTES: Final = 256 << 10

@@ -288,6 +288,18 @@ def test_a_connection_that_the_server_closes_is_not_kept(serve: Serve) -> None:
     assert server.connections == 2
 
 
+def test_a_connection_that_was_idle_for_long_is_not_used(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall may have forgotten it: then nobody would answer."""
+    server = serve(says(OK, OK), says(OK))
+    with client_for(server.port) as client:
+        client.status()
+        monkeypatch.setattr(connection_pool, "_MAX_IDLE_S", -1.0)
+        client.status()
+    assert server.connections == 2
+
+
 def test_a_dead_idle_connection_is_replaced_once(serve: Serve) -> None:
     server = serve(says(OK), says(OK))
     with client_for(server.port) as client:
