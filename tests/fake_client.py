@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -61,7 +61,8 @@ class FakeClient:
         status: what a transfer shows while it runs; None: nothing.
         early_end: how a watch of the first seconds ends; None: the transfer runs longer.
         full: what the next looks at the deployment's fleets find.
-        fleets: how many a copy to several destinations uses.
+        regions: destination -> its region, where a copy to several needs gateways for it; None:
+            for all of them.
         provisioner_name: of the client's provisioner.
     """
 
@@ -79,7 +80,7 @@ class FakeClient:
     status: TransferStatus | None = None
     early_end: WatchEnd | None = None
     full: list[TooManyFleets] = field(default_factory=list)
-    fleets: int = 1
+    regions: Mapping[str, str] | None = None
     provisioner_name: str = "local"
     report: VerifyReport | None = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
@@ -201,15 +202,28 @@ class FakeClient:
         *,
         manifest: str | None = None,
         on_fleet: Any = lambda _: None,
+        on_submitted: Any = lambda *_: None,
         on_full: Any = None,
     ) -> dict[str, TransferResult]:
-        jobs = [job, *(replace(job, destination=one) for one in further)]
-        FanOut(cast("Any", None), jobs, RunOptions(manifest=manifest))
+        jobs = {one.url: replace(job, destination=one) for one in (job.destination, *further)}
+        FanOut(cast("Any", None), list(jobs.values()), RunOptions(manifest=manifest))
         self._await_room(on_full)
-        for _ in range(self.fleets):
-            on_fleet(self._fleet())
+        fleet = self._fleet()
+        regions = dict.fromkeys(jobs, DST) if self.regions is None else self.regions
+        if regions:
+            on_fleet(fleet)
+        for url, region in regions.items():
+            own = replace(fleet, plan=replace(PLAN, dst=region))
+            on_submitted(own, SubmittedTransfer(self.key_of(url), 1, NODE, self.joined))
         self._note("run_to_all", (job, list(further)))
-        return {one.destination.url: self._result(one) for one in jobs}
+        return {url: self.result_to(url, self._result(one)) for url, one in jobs.items()}
+
+    def key_of(self, url: str) -> str:
+        """Key of the transfer to one of several destinations."""
+        return f"to {url}"
+
+    def result_to(self, url: str, result: TransferResult) -> TransferResult:
+        return replace(result, transfer_key=self.key_of(url))
 
     def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
         self._note("submit", fleet)
@@ -229,8 +243,9 @@ class FakeClient:
         if self.is_unchanged:
             return self._result(job)
         submitted = SubmittedTransfer(samples.KEY, 1, NODE, self.joined)
-        on_submitted(fleet, submitted)
-        return WatchedTransfer(job, fleet or self._fleet(), submitted, owns_fleet=fleet is None)
+        used = fleet or self._fleet()
+        on_submitted(used, submitted)
+        return WatchedTransfer(job, used, submitted, owns_fleet=fleet is None)
 
     def watch(self, watched: WatchedTransfer, *, on_status: Any = None) -> Any:
         def follow(for_s: float) -> WatchEnd | None:

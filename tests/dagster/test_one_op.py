@@ -275,18 +275,20 @@ def test_one_fleet_brings_the_objects_to_all_assets(lab: Lab) -> None:
     }
 
 
-@pytest.mark.parametrize("fleets", [0, 1, 2])
-def test_assets_have_the_plan_of_the_one_fleet_for_all(lab: Lab, fleets: int) -> None:
-    """Of several plans, the last one says nothing of what the others have carried."""
-    lab.client.fleets = fleets
+def test_each_asset_of_the_one_fleet_has_its_own_plan(lab: Lab) -> None:
+    """An asset that has everything has none: those of the others say nothing of it."""
+    urls = [job.destination.url for job in JOBS.values()]
+    lab.client.regions = {urls[0]: "aws:a", urls[2]: "aws:b"}
     made = told(lab.materialize(assets_of(JOBS, {"one_fleet": True})))
-    assert set(made) == set(JOBS)
-    for row in made.values():
-        assert ("skyplane/plan" in row) == (fleets == 1)
-        assert ("skyplane/relays" in row) == (fleets == 1)
-        assert bool(row["skyplane/facts"]["grid"]) == (fleets == 1)
+    regions = dict(zip(JOBS, ("aws:a", "", "aws:b"), strict=True))
+    assert set(made) == set(regions)
+    for name, row in made.items():
+        has_plan = regions[name] != ""
+        assert ("skyplane/plan" in row) == has_plan
+        assert ("skyplane/relays" in row) == has_plan
+        assert bool(row["skyplane/facts"]["grid"]) == has_plan
         (output,) = row["skyplane/facts"]["outputs"]
-        assert output["region"] == ("aws:eu-west-3" if fleets == 1 else "")
+        assert output["region"] == regions[name]
 
 
 def test_one_asset_needs_no_shared_fleet(lab: Lab) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.transfer import samples
 
-from skyplane_orchestration.lineage.facts import dataset_of, transfer_facts
+from skyplane_orchestration.lineage.facts import dataset_of, facts_of_all, transfer_facts
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge, PlanPath
 from skyplane_orchestration.model.result import (
+    CostOutcome,
     EdgeOutcome,
     FailedObject,
     TransferResult,
+    TryOutcome,
 )
 
 PLAN = replace(
@@ -125,3 +128,68 @@ def test_facts_are_plain_json_and_do_not_grow_with_the_objects() -> None:
     facts = transfer_facts(job, PLAN, result())
     assert json.loads(json.dumps(facts)) == facts
     assert transfer_facts(job, PLAN, result(failures=50)) == facts
+
+
+#: What two transfers have, and what both of them together have. Both differ in every fact.
+OF_BOTH: dict[str, tuple[Any, Any, Any]] = {
+    "state": ("succeeded", "failed", "failed"),
+    **dict.fromkeys(("objects", "copied", "copied_earlier", "skipped", "failed"), (3, 4, 7)),
+    **dict.fromkeys(("reserved", "metadata_not_carried", "unfinished"), (3, 4, 7)),
+    "copied_bytes": (3, 4, 7),
+    "not_carried_by_name": ({"acl": 1, "tags": 2}, {"tags": 3}, {"acl": 1, "tags": 5}),
+    "seconds": (100.0, 200.0, 200.0),
+    "goodput_gbps": (4.0, 1.0, 5.0),
+    "planned_gbps": (5.0, 2.0, 7.0),
+    "gateways": ("aws", "ssh", "aws, ssh"),
+    "estimated_usd": (0.5, None, 0.5),
+    "warnings": (("a", "b"), ("b", "c"), ["a", "b", "c"]),
+}
+
+
+def test_the_facts_of_several_destinations_count_each() -> None:
+    def transfer(number: int) -> dict[str, Any]:
+        changes = {name: values[number] for name, values in OF_BOTH.items()}
+        cost = CostOutcome(1.0, 2.0, 3.0, {"disk": number + 1.0})
+        tried = TryOutcome(2, 700, 50.0 * (number + 1), 1.0, cost)
+        shared = EdgeOutcome("aws:a", "aws:r", 5.0, 4.0, 1000 - number)
+        own = EdgeOutcome("aws:r", f"aws:b{number}", 5.0, 4.0, 10)
+        job = TransferJob(Location("s3://src/"), Location(f"s3://dst{number}/"))
+        plan = replace(PLAN, dst=f"aws:b{number}")
+        edges = shared, own
+        found = result()
+        found = replace(found, **changes, cost=cost, this_try=tried, edges=edges)
+        return transfer_facts(job, plan, found)
+
+    both = [transfer(0), transfer(1)]
+    found = facts_of_all(both)
+    for name, (_, _, value) in OF_BOTH.items():
+        assert (name, found["bytes" if name == "copied_bytes" else name]) == (name, value)
+    assert found["drift"] == both[1]["drift"] == -0.5
+    assert found["planned_cost"] == {
+        "egress_usd": 2.0,
+        "instance_usd": 4.0,
+        "request_usd": 6.0,
+        "other_usd": {"disk": 3.0},
+        "total_usd": 15.0,
+    }
+    tried = found["this_try"]
+    assert (tried["copied"], tried["copied_bytes"], tried["seconds"]) == (4, 1400, 100.0)
+    assert found["instances"] == {"aws:a": 1, "aws:b": 1, "aws:r": 1}
+    sent = {(row["src"], row["dst"]): row["sent_bytes"] for row in found["edges"]}
+    assert sent == {("aws:a", "aws:r"): 1000, ("aws:r", "aws:b0"): 10, ("aws:r", "aws:b1"): 10}
+    assert [row["region"] for row in found["outputs"]] == ["aws:b0", "aws:b1"]
+    same = "schema_version", "inputs", "grid", "source_digest", "manifest_uri", "relays"
+    assert all(found[name] == both[0][name] for name in same)
+    # A fact that is new belongs to one of these.
+    checked = {*OF_BOTH, *same, "bytes", "drift", "planned_cost", "this_try", "instances", "edges"}
+    assert set(found) - checked == {"outputs", "transfer_key", "planned_usd_per_gb"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_destination_without_work_changes_no_plan_of_the_others(first: bool) -> None:
+    job = TransferJob(Location("s3://src/"), Location("s3://dst/"))
+    copied = transfer_facts(job, PLAN, result())
+    unchanged = transfer_facts(job, None, replace(samples.result(), gateways="", edges=()))
+    found = facts_of_all([unchanged, copied] if first else [copied, unchanged])
+    for name in ("grid", "instances", "relays", "edges", "gateways", "planned_usd_per_gb"):
+        assert (name, found[name]) == (name, copied[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -503,27 +504,47 @@ def test_several_destinations_return_a_result_for_each(hook: Any, context: Any) 
     assert own == PLACES
 
 
-@pytest.mark.parametrize(("fleets", "region"), [(0, ""), (1, "aws:eu-west-3"), (2, "")])
+@pytest.mark.parametrize("regions", [("", ""), ("aws:a", ""), ("", "aws:b"), ("aws:a", "aws:b")])
 @pytest.mark.parametrize("fails", [False, True])
-def test_facts_of_several_destinations_name_the_plan_of_the_one_fleet(
-    hook: Any, context: Any, fleets: int, region: str, fails: bool
+def test_facts_of_each_destination_name_its_own_plan(
+    hook: Any, context: Any, regions: tuple[str, str], fails: bool
 ) -> None:
-    """Of several plans, the last one says nothing of what the others have carried."""
+    """A destination that has everything has no plan: those of the others say nothing of it."""
     client = hook.client(context, "replicate")
-    client.fleets = fleets
+    client.regions = {url: region for url, region in zip(PLACES, regions, strict=True) if region}
     outlets = [Asset(url) for url in PLACES]
     if fails:
-        results = {PLACES[0]: samples.result()}
-        error = DestinationsFailed.of(results, {PLACES[1]: StoreUnavailable("down")})
-        client.fail("run_to_all", error)
+        results = {url: client.result_to(url, samples.result()) for url in PLACES}
+        client.fail("run_to_all", DestinationsFailed.of(results, {PLACES[1]: Stopped("late")}))
     with pytest.raises(AirflowException) if fails else nullcontext():
         replicate(outlets=outlets).execute(context)
-    told = [context["pushed"]["lineage"]]
-    told += [context["outlet_events"][outlet].extra for outlet in outlets]
-    for facts in told:
-        assert {row["region"] for row in facts["outputs"]} == {region}
-        has_plan = bool(facts["grid"]), bool(facts["instances"]), facts["planned_usd_per_gb"] > 0
-        assert set(has_plan) == {fleets == 1}
+    of_all = context["pushed"]["lineage"]
+    assert tuple(row["region"] for row in of_all["outputs"]) == regions
+    for outlet, region in zip(outlets, regions, strict=True):
+        own = context["outlet_events"][outlet].extra
+        assert own["outputs"][0]["region"] == region
+        has_plan = bool(own["grid"]), bool(own["instances"]), own["planned_usd_per_gb"] > 0
+        assert set(has_plan) == {region != ""}
+    assert bool(of_all["grid"]) == any(regions)
+
+
+def test_metrics_of_several_destinations_have_the_region_of_each(
+    hook: Any, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = hook.client(context, "replicate")
+    client.regions = dict(zip(PLACES, ("aws:a", "aws:b"), strict=True))
+    own = replace(samples.result().this_try, copied=2, copied_bytes=700)
+    client.result = replace(samples.result(), this_try=own)
+    counted: list[tuple[str, int, str]] = []
+    monkeypatch.setattr(
+        "airflow.providers.common.compat.sdk.Stats.incr",
+        lambda name, count, tags: counted.append((name, count, tags["dst"])),
+    )
+    replicate().execute(context)
+    assert [row for row in counted if row[0] == "skyplane.transfer.bytes"] == [
+        ("skyplane.transfer.bytes", 700, "aws.a"),
+        ("skyplane.transfer.bytes", 700, "aws.b"),
+    ]
 
 
 def test_a_destination_that_fails_fails_the_task_and_all_results_are_kept(

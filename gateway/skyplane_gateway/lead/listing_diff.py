@@ -63,7 +63,7 @@ class ListingDiff:
         there: _Pages | None = None
         is_first = True
         while True:
-            step = await self._source.run(_next_step, found)
+            step = await self._source.run(lambda: list(islice(found, _STEP_OBJECTS)))
             if step and is_first:
                 self._on_first(step[0])
                 is_first = False
@@ -94,10 +94,6 @@ class ListingDiff:
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1
             yield self._kept.of_source(row)
-
-
-def _next_step(found: Iterator[Candidate]) -> list[Candidate]:
-    return list(islice(found, _STEP_OBJECTS))
 
 
 class _Pages:

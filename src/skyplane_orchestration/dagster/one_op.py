@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -33,7 +32,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, DestinationsFail
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
-from skyplane_orchestration.transfer.task_log import RunLog, log_full, log_result
+from skyplane_orchestration.transfer.task_log import RunLog, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
@@ -144,21 +143,22 @@ class OneOp:
         run = RunLog(context.log, [])
         errors: Mapping[str, SkyplaneError] = {}
         further = [job.destination for job in jobs[1:]]
+        arguments = run.arguments(manifest)
+        # Progress of several transfers in turns would tell nothing.
+        del arguments["on_status"]
         try:
-            on_full = partial(log_full, context.log)
-            results = client.run_to_all(
-                jobs[0], further, manifest=manifest, on_fleet=run.on_fleet, on_full=on_full
-            )
+            results = client.run_to_all(jobs[0], further, **arguments)
         except DestinationsFailed as error:
             results, errors = dict(error.results), error.errors
-        plan = run.fleets[0].plan if len(run.fleets) == 1 else None
 
         def copy(asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
             url = job.destination.url
             if url in errors:
                 raise errors[url]
-            log_result(context.log, results[url])
-            return Copy(materialization_metadata(job, plan, results[url]), results[url])
+            result = results[url]
+            log_result(context.log, result)
+            plan = run.plans.get(result.transfer_key)
+            return Copy(materialization_metadata(job, plan, result), result)
 
         return copy
 

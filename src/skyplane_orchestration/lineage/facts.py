@@ -6,9 +6,10 @@ Airflow and Dagster report the same facts. Dataset names follow OpenLineage
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -85,72 +86,75 @@ def transfer_facts(
     return {
         "schema_version": SCHEMA_VERSION,
         **ends_facts(job, plan),
-        "transfer_key": result.transfer_key,
-        "state": result.state,
-        "objects": result.objects,
-        "copied": result.copied,
-        "copied_earlier": result.copied_earlier,
-        "skipped": result.skipped,
-        "failed": result.failed,
-        "reserved": result.reserved,
-        "metadata_not_carried": result.metadata_not_carried,
+        **{name: getattr(result, name) for name in _OF_RESULT},
         "not_carried_by_name": dict(result.not_carried_by_name),
-        "unfinished": result.unfinished,
         "bytes": result.copied_bytes,
-        "seconds": result.seconds,
-        "goodput_gbps": result.goodput_gbps,
-        "planned_gbps": result.planned_gbps,
-        "drift": result.drift,
-        "gateways": result.gateways,
         "planned_cost": result.cost.to_dict(),
-        "estimated_usd": result.estimated_usd,
         "this_try": this_try_facts(result),
         "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
-        "instances": _instances(plan),
+        "instances": {tag: one.count for tag, one in plan.instances.items()} if plan else {},
         "relays": list(plan.relays) if plan else [],
         "edges": [asdict(edge) for edge in result.edges],
         "grid": asdict(plan.grid) if plan else None,
-        "source_digest": result.source_digest,
-        "manifest_uri": result.manifest_uri,
         "warnings": list(result.warnings),
     }
 
 
-#: Facts of transfers to several destinations that add up.
-_SUMMED: Final = ("objects", "copied", "skipped", "failed", "unfinished", "bytes")
+#: Facts that a result has under the same name.
+_OF_RESULT: Final = (
+    *("transfer_key", "state", "gateways", "source_digest", "manifest_uri"),
+    *("objects", "copied", "copied_earlier", "skipped", "failed", "unfinished", "reserved"),
+    *("metadata_not_carried", "seconds", "goodput_gbps", "planned_gbps", "drift", "estimated_usd"),
+)
 
 
 def facts_of_all(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The facts of a copy to several destinations, from those of its transfers.
 
-    Each output has its own counts and its share of the cost; the rest is of all together.
+    Counts, rates and costs are sums, and seconds those of the slowest. A region or an edge that
+    several share counts once, as of the transfer that used it most. Each output has its own counts
+    and its share of the cost.
     """
-    first = facts[0]
-    cost: Counter[str] = Counter()
-    for one in facts:
-        cost.update({name: usd for name, usd in one["planned_cost"].items() if name != "other_usd"})
-    return {
-        **first,
-        **{name: sum(one[name] for one in facts) for name in _SUMMED},
-        "state": "succeeded" if all(one["state"] == "succeeded" for one in facts) else "failed",
-        "seconds": max(one["seconds"] for one in facts),
-        "planned_cost": dict(cost),
-        "outputs": [
-            {**one["outputs"][0], **{name: one[name] for name in _OF_OUTPUT}} for one in facts
-        ],
-    }
+    outputs = [{**one["outputs"][0], **{name: one[name] for name in _OF_OUTPUT}} for one in facts]
+    # A transfer without a plan does not know all regions.
+    planned_first = sorted(facts, key=lambda one: one["grid"] is None)
+    return {**_together("", planned_first), "outputs": outputs}
 
 
 #: What the output of each of several destinations has of its own.
 _OF_OUTPUT: Final = ("transfer_key", "state", "copied", "bytes", "planned_cost")
 
+#: Facts that are the same for all destinations, or of which the first stands for all.
+_OF_FIRST: Final = frozenset(
+    ["schema_version", "inputs", "outputs", "transfer_key", "grid", "source_digest", "manifest_uri"]
+)
+
+
+def _together(name: str, values: Sequence[Any]) -> Any:
+    """One fact of all transfers, from that of each; see `facts_of_all`."""
+    known = [value for value in values if value not in (None, "")] or values
+    first = known[0]
+    if name in _OF_FIRST or first is None:
+        return first
+    if name == "state":
+        return "succeeded" if set(known) == {"succeeded"} else "failed"
+    if name == "edges":
+        rows = sorted(chain.from_iterable(known), key=itemgetter("sent_bytes"))
+        return list({(row["src"], row["dst"]): row for row in rows}.values())
+    if isinstance(first, list):
+        return list(dict.fromkeys(chain.from_iterable(known)))
+    if isinstance(first, str):
+        return ", ".join(dict.fromkeys(known))
+    if isinstance(first, Mapping):
+        own = name if name == "instances" else ""
+        names = dict.fromkeys(chain.from_iterable(known))
+        return {
+            key: _together(own or key, [one[key] for one in known if key in one]) for key in names
+        }
+    return {"seconds": max, "instances": max, "drift": min}.get(name, sum)(known)
+
 
 def this_try_facts(result: TransferResult) -> dict[str, Any]:
     """The part of the transfer that this try has done."""
     own = encode(result.this_try)
-    return {**own, "planned_cost": own.pop("cost")}
-
-
-def _instances(plan: TransferPlan | None) -> dict[str, int]:
-    groups = plan.instances.items() if plan else ()
-    return {region: group.count for region, group in groups}
+    return {"planned_cost": own.pop("cost"), **own}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
+    from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
@@ -169,43 +170,38 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             for one in (location_of(each, to.endpoint_url) for each in given)
         ]
         jobs = {place.url: replace(job, destination=place) for place in places}
-        fleets: list[Fleet] = []
-        run = RunLog(self.log, fleets)
+        run = RunLog(self.log, [])
+        arguments = run.arguments(None)
+        del arguments["on_status"]
+        arguments["on_full"] = self.on_full(context)
         try:
-            results = client.run_to_all(
-                replace(job, destination=places[0]),
-                places[1:],
-                on_fleet=run.on_fleet,
-                on_full=self.on_full(context),
-            )
+            results = client.run_to_all(jobs[places[0].url], places[1:], **arguments)
         except DestinationsFailed as error:
-            self._conclude_all(context, jobs, fleets, error.results)
             found = {url: {"error": one.to_dict()} for url, one in error.errors.items()}
-            found |= {url: result.to_dict() for url, result in error.results.items()}
+            found |= self._conclude_all(context, jobs, run.plans, error.results)
             self.push(context, FAILED_TRANSFER, found)
             raise
-        self._conclude_all(context, jobs, fleets, results)
-        return {url: result.to_dict() for url, result in results.items()}
+        return self._conclude_all(context, jobs, run.plans, results)
 
     def _conclude_all(
         self,
         context: Context,
         jobs: Mapping[str, TransferJob],
-        fleets: Sequence[Fleet],
+        plans: Mapping[str, TransferPlan],
         results: Mapping[str, TransferResult],
-    ) -> None:
-        plan = fleets[0].plan if len(fleets) == 1 else None
-        facts = {url: transfer_facts(jobs[url], plan, results[url]) for url in results}
-        if not facts:
-            return
-        self._report(context, of_all := facts_of_all(list(facts.values())))
-        own = [facts.get(url, of_all) for url in jobs]
-        for number, outlet in enumerate(self.outlets):
-            is_own = len(self.outlets) == len(jobs)
-            context["outlet_events"][outlet].extra = own[number] if is_own else of_all
+    ) -> dict[str, Any]:
+        """Report each transfer with the plan that it was submitted to, and all of them together."""
+        facts = {}
         for url, result in results.items():
+            facts[url] = transfer_facts(jobs[url], plans.get(result.transfer_key), result)
             self.log.info("%s:", url)
             log_result(self.log, result)
+        if facts:
+            of_all = self._report(context, *facts.values())
+            urls = list(jobs) if len(self.outlets) == len(jobs) else [""] * len(self.outlets)
+            for url, outlet in zip(urls, self.outlets, strict=True):
+                context["outlet_events"][outlet].extra = facts.get(url, of_all)
+        return {url: result.to_dict() for url, result in results.items()}
 
     def _run_arguments(
         self, context: Context, client: Client, fleets: list[Fleet], *, cancels: bool = True
@@ -331,11 +327,13 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             self._report(context, transfer_facts(self.transfer_job(), plan, result))
         return result
 
-    def _report(self, context: Context, facts: dict[str, Any]) -> None:
-        """Keep the facts for OpenLineage and the page of the task, and emit metrics."""
-        self._facts = facts
-        self.push(context, LINEAGE, facts)
-        emit_metrics(facts, self.dag_id, self.task_id)
+    def _report(self, context: Context, *facts: dict[str, Any]) -> dict[str, Any]:
+        """Emit metrics of each transfer; the facts of all, kept for OpenLineage and the page."""
+        for own in facts:
+            emit_metrics(own, self.dag_id, self.task_id)
+        self._facts = facts[0] if len(facts) == 1 else facts_of_all(facts)
+        self.push(context, LINEAGE, self._facts)
+        return self._facts
 
     # -- OpenLineage: the provider calls these; it logs what they raise.
 

@@ -14,6 +14,7 @@ from skyplane_orchestration.transfer.progress_log import ProgressLog
 if TYPE_CHECKING:
     from skyplane_orchestration.errors import TooManyFleets
     from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.sweep_report import SweepReport
     from skyplane_orchestration.provision.provisioner import TeardownReport
@@ -49,10 +50,12 @@ class RunLog:
 
     Attributes:
         fleets: gets each fleet that the run uses.
+        plans: transfer key -> the plan of the fleet that it was submitted to.
     """
 
     def __init__(self, log: TaskLogger, fleets: list[Fleet]) -> None:
         self.fleets = fleets
+        self.plans: dict[str, TransferPlan] = {}
         self.on_status = ProgressLog(log.info)
         self._log = log
 
@@ -62,6 +65,7 @@ class RunLog:
 
     def on_submitted(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         self.fleets.append(fleet)
+        self.plans[submitted.transfer_key] = fleet.plan
         verb = "joined" if submitted.joined else "submitted"
         self._log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
 
