@@ -144,7 +144,8 @@ class LedTransfers:
 
     def connect_sinks(self, topology: Topology) -> None:
         """Open the connections that a first transfer calls the sinks by: each takes two waits."""
-        for node in topology.sinks if self._config.node in topology.sources else ():
+        # The client asks the first source to lead.
+        for node in topology.sinks if topology.sources[:1] == (self._config.node,) else ():
             for _ in range(math.ceil(_CALLS_AT_ONCE / len(topology.sinks))):
                 if node != self._config.node:
                     # Nobody reads an error: the transfer calls the sink again.

@@ -185,6 +185,13 @@ def test_the_facts_of_several_destinations_count_each() -> None:
     assert set(found) - checked == {"outputs", "transfer_key", "planned_usd_per_gb"}
 
 
+def test_a_destination_that_forwards_is_no_relay() -> None:
+    job = TransferJob(Location("s3://src/"), Location("s3://dst/"))
+    both = [transfer_facts(job, plan, result()) for plan in (PLAN, replace(PLAN, dst="aws:r"))]
+    assert both[0]["relays"] == ["aws:r"]
+    assert facts_of_all(both)["relays"] == []
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_destination_without_work_changes_no_plan_of_the_others(first: bool) -> None:
     job = TransferJob(Location("s3://src/"), Location("s3://dst/"))

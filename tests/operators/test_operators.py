@@ -514,12 +514,14 @@ def test_facts_of_each_destination_name_its_own_plan(
     client.regions = {url: region for url, region in zip(PLACES, regions, strict=True) if region}
     outlets = [Asset(url) for url in PLACES]
     if fails:
-        results = {url: client.result_to(url, samples.result()) for url in PLACES}
+        # In the order in which they ended.
+        results = {url: client.result_to(url, samples.result()) for url in reversed(PLACES)}
         client.fail("run_to_all", DestinationsFailed.of(results, {PLACES[1]: Stopped("late")}))
     with pytest.raises(AirflowException) if fails else nullcontext():
         replicate(outlets=outlets).execute(context)
     of_all = context["pushed"]["lineage"]
     assert tuple(row["region"] for row in of_all["outputs"]) == regions
+    assert of_all["transfer_key"] == client.key_of(PLACES[0])
     for outlet, region in zip(outlets, regions, strict=True):
         own = context["outlet_events"][outlet].extra
         assert own["outputs"][0]["region"] == region
@@ -528,11 +530,55 @@ def test_facts_of_each_destination_name_its_own_plan(
     assert bool(of_all["grid"]) == any(regions)
 
 
+@pytest.mark.parametrize("failed", [[PLACES[0]], [PLACES[1]], PLACES])
+def test_the_lineage_names_destinations_that_left_no_result(
+    hook: Any, context: Any, failed: list[str]
+) -> None:
+    client = hook.client(context, "replicate")
+    results = {url: client.result_to(url, samples.result()) for url in PLACES if url not in failed}
+    errors = {url: StoreUnavailable("down") for url in failed}
+    client.fail("run_to_all", DestinationsFailed.of(results, errors))
+    operator = replicate(outlets=[Asset("s3://one/")])
+    with pytest.raises(AirflowException):
+        operator.execute(context)
+    lineage = operator.get_openlineage_facets_on_failure(None)
+    assert [row.namespace for row in lineage.outputs] == ["s3://one", "s3://two"]
+    for url, row in zip(PLACES, lineage.outputs, strict=True):
+        if url not in failed:
+            assert row.outputFacets["outputStatistics"].size == samples.result().copied_bytes
+        elif results:
+            assert row.outputFacets["outputStatistics"].size == 0
+    if results:
+        (read,) = lineage.inputs
+        assert read.inputFacets["inputStatistics"].size == samples.result().copied_bytes
+        assert lineage.run_facets["skyplane"].state == "failed"
+        assert context["pushed"]["lineage"]["state"] == "failed"
+
+
+def test_the_start_names_every_destination(hook: Any) -> None:
+    outputs = replicate().get_openlineage_facets_on_start().outputs
+    assert [row.namespace for row in outputs] == ["s3://one", "s3://two"]
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_the_facts_of_a_failed_transfer_have_the_plan_of_its_fleet(
+    hook: Any, context: Any, is_given: bool
+) -> None:
+    fleet = fleet_document(hook, context) if is_given else None
+    operator = SkyplaneTransferOperator(task_id="copy", fleet=fleet, **ENDS)
+    client = cast("Any", operator.client(context))
+    error = TransferFailed("no", result=samples.result(state="failed"))
+    client.fail("transfer" if is_given else "run", error)
+    with pytest.raises(AirflowException):
+        operator.execute(context)
+    assert context["pushed"]["lineage"]["grid"]
+
+
 def test_metrics_of_several_destinations_have_the_region_of_each(
     hook: Any, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = hook.client(context, "replicate")
-    client.regions = dict(zip(PLACES, ("aws:a", "aws:b"), strict=True))
+    client.regions = {"s3://one/": "aws:a", "s3://two/": "aws:b", "s3://three/": "aws:a"}
     own = replace(samples.result().this_try, copied=2, copied_bytes=700)
     client.result = replace(samples.result(), this_try=own)
     counted: list[tuple[str, int, str]] = []
@@ -540,11 +586,18 @@ def test_metrics_of_several_destinations_have_the_region_of_each(
         "airflow.providers.common.compat.sdk.Stats.incr",
         lambda name, count, tags: counted.append((name, count, tags["dst"])),
     )
-    replicate().execute(context)
+    gauges: dict[str, float] = {}
+    monkeypatch.setattr(
+        "airflow.providers.common.compat.sdk.Stats.gauge",
+        lambda name, value, tags: gauges.update({f"{name} {tags['dst']}": value}),
+    )
+    replicate(destinations=["s3://one/", "s3://two/", "s3://three/"]).execute(context)
     assert [row for row in counted if row[0] == "skyplane.transfer.bytes"] == [
-        ("skyplane.transfer.bytes", 700, "aws.a"),
+        ("skyplane.transfer.bytes", 1400, "aws.a"),
         ("skyplane.transfer.bytes", 700, "aws.b"),
     ]
+    costs = [gauges[f"skyplane.transfer.cost_usd {tag}"] for tag in ("aws.a", "aws.b")]
+    assert costs == [2 * samples.result().cost.total_usd, samples.result().cost.total_usd]
 
 
 def test_a_destination_that_fails_fails_the_task_and_all_results_are_kept(

@@ -127,6 +127,7 @@ class ConnectionPool:
             try:
                 return self._exchange_on(connection, method, path, payload)
             except TimeoutError:
+                self._drop_idle()  # A firewall that has forgotten one may have forgotten all.
                 raise
             except (http.client.HTTPException, OSError):
                 # The gateway has most likely closed the idle connection. Every verb is
@@ -136,8 +137,11 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Close idle connections now, and others when their call ends."""
+        self._is_closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
         with self._lock:
-            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()

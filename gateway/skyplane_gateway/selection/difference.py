@@ -108,9 +108,7 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
     ETags of S3 that differ prove nothing: they depend on encryption and on parts.
     """
     if source.crc32c is not None and there.crc32c is not None:
-        if source.crc32c == there.crc32c:
-            return _EQUAL
-        return Verdict(True, "the checksums differ")
+        return _EQUAL if source.crc32c == there.crc32c else Verdict(True, "the checksums differ")
     if not ends.uses_md5 or not {ends.source_kind, ends.destination_kind} <= _HASHING:
         return None
     here, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')

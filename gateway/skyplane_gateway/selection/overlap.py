@@ -67,9 +67,7 @@ def _endpoint(spec: StoreSpec) -> str:
 
 
 def _place(spec: StoreSpec, key: str) -> str:
-    if spec.kind != "file":
-        return key
-    return os.path.realpath(f"{spec.bucket}/{key}")
+    return os.path.realpath(f"{spec.bucket}/{key}") if spec.kind == "file" else key
 
 
 def _folder_place(spec: StoreSpec, prefix: str) -> str:

@@ -313,7 +313,7 @@ class LocalRoute:
         Connections that share a line have very different rates: the queue of each is by its own.
         """
         before, self._sampled = self._sampled, (now_s, sent)
-        if before is None or now_s <= before[0]:
+        if before is None or not 0 < now_s - before[0] <= _LONGEST_S:
             return
         earlier_s, earlier = before
         rates = {

@@ -72,9 +72,8 @@ def plan_parts(
         *_separate(plan),
         *job_rows(plan),
     ]
-    ways: list[tuple[str, str]] = []
-    for path in () if plan.trees else plan.paths:
-        ways.append((" -> ".join(path.regions), rate(path.flow_gbps)))
+    paths = () if plan.trees else plan.paths
+    ways = [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in paths]
     for tree in plan.trees:
         first, *others = (f"{tail} -> {head}" for tail, head in tree.edges)
         ways += [(first, rate(tree.flow_gbps)), *((edge, "") for edge in others)]

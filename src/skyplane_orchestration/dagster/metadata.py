@@ -138,15 +138,12 @@ _BAR: Final = 16
 def plan_markdown(plan: TransferPlan) -> str:
     """Rate, price and instances, then the paths with bars for their rates."""
     most = max(path.flow_gbps for path in plan.paths)
+    bars = ["█" * max(1, round(_BAR * path.flow_gbps / most)) for path in plan.paths]
     paths = [
-        f"{path.flow_gbps:6.2f} Gbit/s {_bar(path.flow_gbps / most)} {' → '.join(path.regions)}"
-        for path in plan.paths
+        f"{path.flow_gbps:6.2f} Gbit/s {bar:<{_BAR}} {' → '.join(path.regions)}"
+        for path, bar in zip(plan.paths, bars, strict=True)
     ]
     return "\n".join([f"**{plan.in_words}**", "", "```text", *paths, "```"])
-
-
-def _bar(share: float) -> str:
-    return f"{'█' * max(1, round(_BAR * share)):<{_BAR}}"
 
 
 def plan_image_markdown(plan: TransferPlan) -> str:

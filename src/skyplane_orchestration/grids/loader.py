@@ -113,6 +113,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
     types = read_types(directory, findings)
     model = read_json(directory, MODEL_FILE) or read_json(shipped_files(), MODEL_FILE) or {}
     document = _read_price_rules(directory)
+    notes = about.get("notes", ())
 
     def edges() -> EdgeValues:
         from skyplane_orchestration.grids.edge_values import read_edges
@@ -124,7 +125,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
         as_of=str(about.get("as_of", "unknown")),
         source=str(about.get("source", "")),
         licence=str(about.get("licence", "")),
-        notes=_as_notes(about.get("notes", ())),
+        notes=(notes,) if isinstance(notes, str) else tuple(map(str, notes)),
         regions=regions,
         types=types,
         price_document=document,
@@ -168,7 +169,3 @@ def _read_price_rules(directory: Traversable) -> Mapping[str, Any]:
     if not isinstance(loaded, dict) or not isinstance(loaded.get("clouds"), dict):
         raise GridInvalid(f"{PRICE_FILE} must be a mapping with `clouds`")
     return loaded
-
-
-def _as_notes(notes: str | Sequence[object]) -> tuple[str, ...]:
-    return (notes,) if isinstance(notes, str) else tuple(map(str, notes))

@@ -111,14 +111,21 @@ _OF_RESULT: Final = (
 def facts_of_all(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The facts of a copy to several destinations, from those of its transfers.
 
+    One that failed without a result has its ends, a state and no counts; one at least has all.
     Counts, rates and costs are sums, and seconds those of the slowest. A region or an edge that
-    several share counts once, as of the transfer that used it most. Each output has its own counts
+    several use counts once, as of the transfer that used it most. Each output has its own counts
     and its share of the cost.
     """
-    outputs = [{**one["outputs"][0], **{name: one[name] for name in _OF_OUTPUT}} for one in facts]
+    outputs = [
+        {**one["outputs"][0], **{name: one[name] for name in _OF_OUTPUT if name in one}}
+        for one in facts
+    ]
     # A transfer without a plan does not know all regions.
-    planned_first = sorted(facts, key=lambda one: one["grid"] is None)
-    return {**_together("", planned_first), "outputs": outputs}
+    found = _together("", sorted(facts, key=lambda one: not one.get("grid")))
+    ends = {row["region"] for row in outputs}
+    found["relays"] = [tag for tag in found["relays"] if tag not in ends]
+    keys = [one["transfer_key"] for one in facts if "transfer_key" in one]
+    return {**found, "transfer_key": keys[0], "outputs": outputs}
 
 
 #: What the output of each of several destinations has of its own.

@@ -87,8 +87,11 @@ def lineage_of(facts: Mapping[str, Any], error: str = "") -> TransferLineage:
 def _input(row: Mapping[str, Any], facts: Mapping[str, Any]) -> InputDataset:
     dataset = InputDataset(row["namespace"], row["name"], facets=_dataset_facets(row))
     if "bytes" in facts:
+        # Several outputs have the same objects.
+        most: Mapping[str, Any] = max(facts["outputs"], key=lambda one: one.get("bytes", 0))
+        own = {**facts, **most}
         dataset.inputFacets = {
-            "inputStatistics": InputStatistics(size=facts["bytes"], fileCount=facts["copied"])
+            "inputStatistics": InputStatistics(size=own["bytes"], fileCount=own["copied"])
         }
     return dataset
 

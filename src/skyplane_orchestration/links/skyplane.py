@@ -83,6 +83,4 @@ class SkyplaneConsoleLink(BaseOperatorLink):
 def _pushed(operator: BaseOperator, ti_key: TaskInstanceKey, name: str) -> Any:
     """A value that the task has pushed to XCom; None if there is none."""
     pushed: Mapping[str, Any] | None = getattr(operator, "pushed", None)
-    if pushed is not None:
-        return pushed.get(name)
-    return XCom.get_value(ti_key=ti_key, key=name)
+    return pushed.get(name) if pushed is not None else XCom.get_value(ti_key=ti_key, key=name)

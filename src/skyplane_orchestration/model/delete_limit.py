@@ -38,6 +38,4 @@ class DeleteLimit:
 
     def most(self, there: int) -> int:
         """The most deletes where the destination has so many objects."""
-        if self.objects is not None:
-            return self.objects
-        return math.floor(there * (self.share or 0.0))
+        return self.objects if self.objects is not None else math.floor(there * (self.share or 0.0))

@@ -24,7 +24,7 @@ from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.sweep import Destination, location_of
 from skyplane_orchestration.report.task_documents import FAILED_TRANSFER, LINEAGE
 from skyplane_orchestration.transfer.progress_log import heading
-from skyplane_orchestration.transfer.task_log import RunLog, log_result
+from skyplane_orchestration.transfer.task_log import RunLog, log_failures, log_result
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
         self._seen: tuple[Fleet, TransferStatus] | None = None
         self._facts: dict[str, Any] | None = None
+        self._fleets: Sequence[Fleet] = ()
         self._error = ""
 
     def arguments(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -138,10 +139,11 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         return self.task_id if self._is_one_task else super().default_fleet_name
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        job = self.hook.placed_job(self.transfer_job())
-        self.log.info("%s", heading(job))
+        jobs = [self.hook.placed_job(job) for job in self._jobs()]
+        for job in jobs:
+            self.log.info("%s", heading(job))
         if self.destinations:
-            return self._to_all(context, client, job, self.destinations)
+            return self._to_all(context, client, jobs)
         fleet = None if self._is_one_task else self._given_fleet()
         fleets = [] if fleet is None else [fleet]
         # The client itself ends a transfer on a fleet of its own.
@@ -160,22 +162,25 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             return self._follow(context, client, watched)
         return self._conclude(context, job, fleets[-1] if fleets else None, done)
 
-    def _to_all(
-        self, context: Context, client: Client, job: TransferJob, given: Sequence[Destination]
-    ) -> dict[str, Any]:
-        """Copy to all destinations; URL -> result. Their credentials are those of the job."""
+    def _jobs(self) -> list[TransferJob]:
+        """A job for each destination; credentials that it does not name are those of the first."""
+        job = self.transfer_job()
         to = job.destination
-        places = [
-            self.hook.placed(replace(one, credential_ref=one.credential_ref or to.credential_ref))
-            for one in (location_of(each, to.endpoint_url) for each in given)
+        places = (location_of(each, to.endpoint_url) for each in self.destinations or [to])
+        own = [
+            replace(one, credential_ref=one.credential_ref or to.credential_ref) for one in places
         ]
-        jobs = {place.url: replace(job, destination=place) for place in places}
+        return [replace(job, destination=one) for one in own]
+
+    def _to_all(self, context: Context, client: Client, jobs: list[TransferJob]) -> dict[str, Any]:
+        """Copy to all destinations; URL -> result."""
         run = RunLog(self.log, [])
         arguments = run.arguments(None)
         del arguments["on_status"]
         arguments["on_full"] = self.on_full(context)
         try:
-            results = client.run_to_all(jobs[places[0].url], places[1:], **arguments)
+            further = [job.destination for job in jobs[1:]]
+            results = client.run_to_all(jobs[0], further, **arguments)
         except DestinationsFailed as error:
             found = {url: {"error": one.to_dict()} for url, one in error.errors.items()}
             found |= self._conclude_all(context, jobs, run.plans, error.results)
@@ -186,21 +191,27 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     def _conclude_all(
         self,
         context: Context,
-        jobs: Mapping[str, TransferJob],
+        jobs: Sequence[TransferJob],
         plans: Mapping[str, TransferPlan],
         results: Mapping[str, TransferResult],
     ) -> dict[str, Any]:
         """Report each transfer with the plan that it was submitted to, and all of them together."""
-        facts = {}
-        for url, result in results.items():
-            facts[url] = transfer_facts(jobs[url], plans.get(result.transfer_key), result)
+        facts: dict[str, dict[str, Any]] = {}
+        for job in jobs:
+            result = results.get(url := job.destination.url)
+            if result is None:
+                facts[url] = {**ends_facts(job), "state": "failed", "copied": 0, "bytes": 0}
+                continue
+            facts[url] = transfer_facts(job, plans.get(result.transfer_key), result)
             self.log.info("%s:", url)
             log_result(self.log, result)
-        if facts:
+            log_failures(self.log, result)
+        if results:
             of_all = self._report(context, *facts.values())
-            urls = list(jobs) if len(self.outlets) == len(jobs) else [""] * len(self.outlets)
-            for url, outlet in zip(urls, self.outlets, strict=True):
-                context["outlet_events"][outlet].extra = facts.get(url, of_all)
+            own, count = list(facts.values()), len(self.outlets)
+            each = own if len(own) == count else [of_all] * count
+            for outlet, extra in zip(self.outlets, each, strict=True):
+                context["outlet_events"][outlet].extra = extra
         return {url: result.to_dict() for url, result in results.items()}
 
     def _run_arguments(
@@ -211,6 +222,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         Keeps the last status for a task that is cut off, and with `cancels` the transfer, which
         `on_kill` then cancels.
         """
+        self._fleets = fleets
         run = RunLog(self.log, fleets)
 
         def on_status(status: TransferStatus) -> None:
@@ -323,14 +335,16 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         result = super().report_failure(context, error)
         self._error = f"{error.code}: {error}"
         if result is not None:
-            plan = self._given_fleet().plan if self.fleet else None
+            plan = self._fleets[-1].plan if self._fleets else None
             self._report(context, transfer_facts(self.transfer_job(), plan, result))
         return result
 
     def _report(self, context: Context, *facts: dict[str, Any]) -> dict[str, Any]:
-        """Emit metrics of each transfer; the facts of all, kept for OpenLineage and the page."""
-        for own in facts:
-            emit_metrics(own, self.dag_id, self.task_id)
+        """Emit metrics of each region; the facts of all, kept for OpenLineage and the page."""
+        with_result = [one for one in facts if "this_try" in one]
+        for region in dict.fromkeys(_region(one["outputs"]) for one in with_result):
+            own = [one for one in with_result if _region(one["outputs"]) == region]
+            emit_metrics(facts_of_all(own), self.dag_id, self.task_id)
         self._facts = facts[0] if len(facts) == 1 else facts_of_all(facts)
         self.push(context, LINEAGE, self._facts)
         return self._facts
@@ -339,15 +353,20 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Both ends, by their OpenLineage names."""
-        return self._lineage(ends_facts(self.transfer_job()))
+        return self._lineage(self._ends())
 
     def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage[Any, Any]:
         """Both ends, what was copied, and the plan beside the outcome."""
-        return self._lineage(self._facts or ends_facts(self.transfer_job()))
+        return self._lineage(self._facts or self._ends())
 
     def get_openlineage_facets_on_failure(self, _: object) -> OperatorLineage[Any, Any]:
         """As on complete, with what was copied before the failure, and the error."""
-        return self._lineage(self._facts or ends_facts(self.transfer_job()), self._error)
+        return self._lineage(self._facts or self._ends(), self._error)
+
+    def _ends(self) -> dict[str, Any]:
+        """Both ends, with an output for each destination."""
+        ends = [ends_facts(job) for job in self._jobs()]
+        return {**ends[0], "outputs": [row for one in ends for row in one["outputs"]]}
 
     def _lineage(self, facts: Mapping[str, Any], error: str = "") -> OperatorLineage[Any, Any]:
         from airflow.providers.openlineage.extractors import OperatorLineage

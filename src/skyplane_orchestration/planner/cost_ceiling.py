@@ -79,9 +79,7 @@ def fastest_under(
             part = within_wait(problem, wait_s)
             best, most = _under_total(request, part, ceilings, wait_s, best)
             bound = max(bound, most)
-    if best is None:
-        return None
-    return BoundedCandidate(best, max(bound, best.gbps))
+    return None if best is None else BoundedCandidate(best, max(bound, best.gbps))
 
 
 def _under_price(

@@ -193,9 +193,7 @@ def _rate_with_two(
             found = relaxed_fastest(problem, row, *rows, *more)
             above = found[0] if found else 0.0
         bound = max(bound, above)
-    if not used.any():
-        return None
-    return RelaxedRate(bound, used)
+    return RelaxedRate(bound, used) if used.any() else None
 
 
 def _more_at_ends(problem: PlanProblem) -> Iterator[list[RowBlock]]:

@@ -139,6 +139,4 @@ def cost_in_words(status: TransferStatus) -> str:
     if status.cost is None or not status.cost.total_usd > 0:
         return ""
     spent = f"cost so far {usd(status.cost.total_usd)}"
-    if not status.estimated_usd:
-        return spent
-    return f"{spent} of about {usd(status.estimated_usd)}"
+    return spent if not status.estimated_usd else f"{spent} of about {usd(status.estimated_usd)}"

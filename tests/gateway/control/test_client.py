@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import ssl
@@ -298,6 +299,29 @@ def test_a_connection_that_was_idle_for_long_is_not_used(
         monkeypatch.setattr(connection_pool, "_MAX_IDLE_S", -1.0)
         client.status()
     assert server.connections == 2
+
+
+def test_idle_connections_are_left_where_one_of_them_gets_no_answer(serve: Serve) -> None:
+    """A firewall that has forgotten one may have forgotten all of them."""
+
+    class Forgotten:
+        sock, used_at_s, is_closed = None, math.inf, False
+
+        def request(self, *_: Any, **__: Any) -> None:
+            raise TimeoutError("timed out")
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    server = serve(says(OK))
+    idle = [Forgotten(), Forgotten(), Forgotten()]
+    with client_for(server.port) as client:
+        client._pool._idle += idle  # type: ignore[attr-defined]
+        with pytest.raises(GatewayUnreachable, match="timed out"):
+            client.status()
+        assert all(one.is_closed for one in idle)
+        assert client.status() == {"state": "running"}
+    assert server.connections == 1
 
 
 def test_a_dead_idle_connection_is_replaced_once(serve: Serve) -> None:

@@ -119,6 +119,27 @@ async def test_what_waits_on_a_connection_is_by_its_own_rate() -> None:
     assert slow.most_bytes == SMALLEST_FRAME_BYTES
 
 
+@on_jumping_loop
+async def test_the_time_in_which_a_route_stood_still_makes_no_frame_smaller() -> None:
+    route = LocalRoute("a", Route(0, ("a", "b"), (1,), 1.0), dict.fromkeys("ab", ("host", 1)))
+    link = Sending(6 * MIB)
+    assert route.downstream_hop is not None
+    route.downstream_hop.links.append(cast(Link, link))
+    for _ in range(2):
+        route.count_frame(1)
+        await asyncio.sleep(3.5)
+        assert route._sampler is not None
+        route._sampler.cancel()
+        route._sampler = None
+        assert route.frame_bytes_wanted == link.most_bytes > 0.5 * MIB
+        await asyncio.sleep(1000.0)
+    route.count_frame(1)
+    await asyncio.sleep(1.5)
+    assert route._sampler is not None
+    route._sampler.cancel()
+    assert route.frame_bytes_wanted == link.most_bytes > 0.5 * MIB
+
+
 class Neighbour:
     """A connection that takes a few frames, and then no more for a while."""
 

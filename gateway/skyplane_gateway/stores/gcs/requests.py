@@ -163,9 +163,7 @@ def precondition_query(precondition: Precondition) -> dict[str, str]:
     """Generation 0 stands for no object."""
     if precondition.if_absent:
         return {"ifGenerationMatch": "0"}
-    if precondition.if_match is not None:
-        return {"ifGenerationMatch": precondition.if_match}
-    return {}
+    return {"ifGenerationMatch": precondition.if_match} if precondition.if_match is not None else {}
 
 
 def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = True) -> ObjectInfo:

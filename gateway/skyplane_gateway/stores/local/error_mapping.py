@@ -36,9 +36,7 @@ def translate(error: OSError, what: str) -> StoreError:
         )
     if number in _BAD_NAME:
         return InvalidKey(f"{said}; the file system cannot hold this name")
-    if number in _TRANSIENT:
-        return StoreUnavailable(f"{said}; try again")
-    return StoreError(said)
+    return StoreUnavailable(f"{said}; try again") if number in _TRANSIENT else StoreError(said)
 
 
 mapped: Final = mapping(translate, OSError)

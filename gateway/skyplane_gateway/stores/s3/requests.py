@@ -67,9 +67,7 @@ def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
 def precondition_arguments(precondition: Precondition) -> dict[str, str]:
     if precondition.if_absent:
         return {"IfNoneMatch": "*"}
-    if precondition.if_match is not None:
-        return {"IfMatch": precondition.if_match}
-    return {}
+    return {} if precondition.if_match is None else {"IfMatch": precondition.if_match}
 
 
 def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[dict[str, Any]]:

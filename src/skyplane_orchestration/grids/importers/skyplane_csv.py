@@ -85,9 +85,7 @@ def _reason_to_skip(row: Row, pair: Pair, tier: str) -> str:
         return _SAME_REGION
     if not _has_tier(row, pair, tier):
         return f"rows of another tier than {tier}"
-    if row.get("success").lower() == "false":
-        return "runs that failed"
-    return ""
+    return "runs that failed" if row.get("success").lower() == "false" else ""
 
 
 def _has_tier(row: Row, pair: Pair, tier: str) -> bool:

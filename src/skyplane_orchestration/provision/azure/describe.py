@@ -132,9 +132,7 @@ def _state(progress: str, power: str) -> InstanceState:
     """Of a machine. One that runs stays one when a later change of it has failed."""
     if progress == "Deleting":
         return "ending"
-    if power:
-        return _STATES.get(power, "ending")
-    return _PROGRESS.get(progress, "starting")
+    return _STATES.get(power, "ending") if power else _PROGRESS.get(progress, "starting")
 
 
 def _address(resource: Resource) -> str:
