@@ -71,7 +71,8 @@ class Join:
         self._routes = routes
         self._sealing = sealing
         self._held: dict[RangesKey, _Held] = {}
-        self._sent: OrderedDict[RangesKey, None] = OrderedDict()
+        #: Hashes of ranges: keys may be long, and one that is taken for another only goes alone.
+        self._sent: OrderedDict[int, None] = OrderedDict()
         #: Members that nobody waits for: those that are behind, and those that have ended.
         self._behind: set[bytes] = set()
         self._left: set[bytes] = set()
@@ -98,7 +99,7 @@ class Join:
         key = branch[0], order.kind, ranges
         held = self._held.get(key)
         if held is None:
-            if key in self._sent:
+            if hash(key) in self._sent:
                 self._behind.add(member)
                 return False
             self._behind.discard(member)
@@ -143,7 +144,7 @@ class Join:
     def _release(self, key: RangesKey) -> None:
         held = self._held.pop(key)
         held.timer.cancel()
-        self._sent[key] = None
+        self._sent[hash(key)] = None
         while len(self._sent) > _REMEMBERED:
             self._sent.popitem(last=False)
         rows = [(source, order) for source, order in held.orders.values() if source.awaits(order)]

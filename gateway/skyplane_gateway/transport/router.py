@@ -304,9 +304,9 @@ class Router:
         return self._owner.sink if route is not None and not route.hops else None
 
     def frame_bytes(self, number: int) -> int:
-        """Payload that a frame on a route should have at most."""
-        route = self._manager.find(number)
-        return FIRST_FRAME_BYTES if route is None else route.frame_bytes_wanted
+        """Payload that a frame on a route, or down a tree, should have at most."""
+        hops = [route for (its, _), route in self._routes.items() if its == number]
+        return min((route.frame_bytes_wanted for route in hops), default=FIRST_FRAME_BYTES)
 
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""

@@ -29,6 +29,7 @@ from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.transport import route_manager
+from skyplane_gateway.transport.route import FIRST_FRAME_BYTES
 
 RELAYED = ("a", "r", "b")
 DIRECT = Route(0, ("a", "b"), (1,), 1.0)
@@ -45,6 +46,18 @@ async def test_either_side_of_a_hop_may_dial(dialed_by_downstream: tuple[int, ..
             await there_and_back(fleet["a"], fleet["b"])
         (statistics,) = fleet["r"].router.statistics()
         assert (statistics["role"], statistics["frames"]) == ("relay", 5)
+
+
+async def test_frames_down_a_tree_fit_its_slowest_first_hop() -> None:
+    paths = ("a", "r", "b"), ("a", "r", "c"), ("a", "d")
+    routes = [Route(n, path, (1,) * (len(path) - 1), 1.0, tree=9) for n, path in enumerate(paths)]
+    async with connected_fleet(*routes) as fleet:
+        router = fleet["a"].router
+        assert router.frame_bytes(9) == FIRST_FRAME_BYTES
+        for peer, size in (("r", 20_000), ("d", 900_000)):
+            router._routes[9, peer].frame_bytes_wanted = size
+        assert router.frame_bytes(9) == 20_000
+        assert router.frame_bytes(0) == FIRST_FRAME_BYTES
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(RELAYED)))
