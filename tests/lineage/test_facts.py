@@ -180,7 +180,7 @@ def test_the_facts_of_several_destinations_count_each() -> None:
     assert [row["region"] for row in found["outputs"]] == ["aws:b0", "aws:b1"]
     same = "schema_version", "inputs", "grid", "source_digest", "manifest_uri", "relays"
     assert all(found[name] == both[0][name] for name in same)
-    # A fact that is new belongs to one of these.
+    # A new fact needs a rule, and a row here.
     checked = {*OF_BOTH, *same, "bytes", "drift", "planned_cost", "this_try", "instances", "edges"}
     assert set(found) - checked == {"outputs", "transfer_key", "planned_usd_per_gb"}
 
