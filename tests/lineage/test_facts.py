@@ -174,6 +174,7 @@ def test_the_facts_of_several_destinations_count_each() -> None:
     }
     tried = found["this_try"]
     assert (tried["copied"], tried["copied_bytes"], tried["seconds"]) == (4, 1400, 100.0)
+    assert "cost" not in tried
     assert found["instances"] == {"aws:a": 1, "aws:b": 1, "aws:r": 1}
     sent = {(row["src"], row["dst"]): row["sent_bytes"] for row in found["edges"]}
     assert sent == {("aws:a", "aws:r"): 1000, ("aws:r", "aws:b0"): 10, ("aws:r", "aws:b1"): 10}

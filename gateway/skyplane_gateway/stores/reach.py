@@ -40,9 +40,7 @@ class Reach:
 def widened(reaches: Sequence[Reach]) -> tuple[Reach, ...] | None:
     """The same places, with the longest text shortened to its parent; None if none is left."""
     longest = max((text for one in reaches for text in (*one.folders, *one.keys)), key=len)
-    if not longest:
-        return None
-    return tuple(_with_parent(one, longest) for one in reaches)
+    return tuple(_with_parent(one, longest) for one in reaches) if longest else None
 
 
 def _with_parent(reach: Reach, text: str) -> Reach:

@@ -167,10 +167,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         job = self.transfer_job()
         to = job.destination
         places = (location_of(each, to.endpoint_url) for each in self.destinations or [to])
-        own = [
-            replace(one, credential_ref=one.credential_ref or to.credential_ref) for one in places
-        ]
-        return [replace(job, destination=one) for one in own]
+        own = [replace(at, credential_ref=at.credential_ref or to.credential_ref) for at in places]
+        return [replace(job, destination=place) for place in own]
 
     def _to_all(self, context: Context, client: Client, jobs: list[TransferJob]) -> dict[str, Any]:
         """Copy to all destinations; URL -> result."""

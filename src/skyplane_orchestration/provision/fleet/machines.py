@@ -252,8 +252,7 @@ class Machines(Protocol):
         CloudAccessDenied: the credentials are refused, or lack a permission.
         CloudUnavailable: the API does not answer or throttles, after retries. It names the regions
             concerned, if others answer.
-    Region tags are those of this cloud. `create_firewalls`, `admit` and `set_ingress` do nothing
-    by themselves, for machines whose way in the fleet does not control.
+    Region tags are those of this cloud.
     """
 
     @property
@@ -297,14 +296,12 @@ class Machines(Protocol):
 
         An existing firewall loses no rule.
         """
-        return
 
     def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Add rules for workers to the fleet's firewall in a region, which keeps them to its end.
 
         Each has a rule of its own, which no other worker changes. Raises QuotaExceeded.
         """
-        return
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Launch an instance, or find the one that another worker has just launched.
@@ -337,7 +334,6 @@ class Machines(Protocol):
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the fleet's firewall in a region to these, and those of `admit`."""
-        return
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Begin to end instances; those that are gone are no error."""

@@ -27,6 +27,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
+    Ingress,
     Instance,
     InstanceState,
     LaunchRequest,
@@ -140,6 +141,15 @@ class SshMachines(Machines):
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         found = [one for one in self._described(regions) if one.tags.deployment == deployment]
         return tuple(found), _directories(found)
+
+    def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
+        """Nothing: hosts have their own firewalls."""
+
+    def admit(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Nothing: hosts have their own firewalls."""
+
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Nothing: hosts have their own firewalls."""
 
     def launch(self, request: LaunchRequest) -> Instance:
         """Make the instance's directory and run its boot script.
