@@ -82,6 +82,10 @@ class Pair:
         given = None if self.ends[0].kind == "file" else attributes
         self.here.put(self.source_key(name), data, attributes=given)
 
+    def read(self, name: str) -> bytes:
+        """What the source has."""
+        return read_object(self.here, self.source_key(name), max_bytes=8 * MIB)[1]
+
     def copied(self, name: str) -> bytes:
         """What the destination has."""
         return read_object(self.there, self.copy_key(name), max_bytes=8 * MIB)[1]

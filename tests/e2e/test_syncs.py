@@ -6,10 +6,12 @@ The command runs inside the test's process.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -143,10 +145,12 @@ class Situation:
         change: what happens after a first sync: to the pair, at a key.
         source_s, there_s: by how much their listed times then differ from what they are.
         copied: by a rule, for the kinds of both ends; a rule that is left out is not judged here.
+        with_manifest: copied by `replace-if-different` where the manifest has a row of the copy.
     """
 
     change: Callable[[Pair, str], None]
     copied: Mapping[str, bool | Callable[[str, str], bool]]
+    with_manifest: bool | Callable[[str, str], bool]
     source_s: float = 0.0
     there_s: float = 0.0
     clock_s: float = 0.0
@@ -207,24 +211,38 @@ def finds_an_edit(source: str, there: str) -> bool:
     return there == "file" or {source, there} <= {"gcs", "azure"}
 
 
+def has_same_version(source: str, there: str) -> bool:
+    """S3 has one ETag for the same bytes; elsewhere checksums in both listings prove them equal."""
+    return source == "s3" or (source, there) == ("gcs", "gcs") or has_same_checksums(source, there)
+
+
+def has_same_copy(source: str, there: str) -> bool:
+    """As `has_same_version`, of the copy."""
+    return there == "s3" or has_same_checksums(source, there)
+
+
 SITUATIONS: Final = {
     "1 not at DST": Situation(
-        remove_copy, {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: True}
+        remove_copy, {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: True}, with_manifest=True
     ),
     "3 sizes differ, SRC newer": Situation(
         source_has(LONGER),
         {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: True},
+        with_manifest=True,
         there_s=-300,
     ),
     "4 sizes differ, SRC older": Situation(
         source_has(LONGER, 300),
         {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: False},
+        with_manifest=True,
         source_s=-300,
     ),
     "5 sizes differ, same time": Situation(
-        source_has(LONGER), {DIFFERENT: True, CHECKSUM: True, SIZE: True}
+        source_has(LONGER), {DIFFERENT: True, CHECKSUM: True, SIZE: True}, with_manifest=True
     ),
-    "6 nothing has changed": Situation(nothing, {DIFFERENT: False, CHECKSUM: False, SIZE: False}),
+    "6 nothing has changed": Situation(
+        nothing, {DIFFERENT: False, CHECKSUM: False, SIZE: False}, with_manifest=False
+    ),
     "7 same bytes, SRC written again": Situation(
         source_has(ONE),
         {
@@ -233,27 +251,31 @@ SITUATIONS: Final = {
             SIZE: False,
             NEWER: lambda *kinds: not has_same_checksums(*kinds),
         },
+        with_manifest=lambda *kinds: not has_same_version(*kinds),
         there_s=-300,
         source_s=2,
     ),
     "8 other bytes, SRC much newer": Situation(
         source_has(OTHER),
         {DIFFERENT: True, CHECKSUM: True, SIZE: False, NEWER: True},
+        with_manifest=True,
         there_s=-300,
         source_s=2,
     ),
     "9 other bytes, SRC a little newer": Situation(
         source_has(OTHER),
         {DIFFERENT: True, CHECKSUM: True, SIZE: False, NEWER: True},
+        with_manifest=True,
         there_s=-60,
         source_s=2,
     ),
     "10 other bytes, in the second of the copy": Situation(
-        source_has(OTHER), {DIFFERENT: True, CHECKSUM: True, SIZE: False}
+        source_has(OTHER), {DIFFERENT: True, CHECKSUM: True, SIZE: False}, with_manifest=True
     ),
     "11 other bytes, while it was copied": Situation(
         source_has(OTHER),
         {DIFFERENT: True, CHECKSUM: True, SIZE: False},
+        with_manifest=True,
         there_s=60,
     ),
     "12 other bytes, SRC older": Situation(
@@ -264,16 +286,19 @@ SITUATIONS: Final = {
             SIZE: False,
             NEWER: False,
         },
+        with_manifest=True,
         source_s=-1000,
     ),
     "13 same bytes, DST written by another tool": Situation(
         copy_has(ONE),
         {DIFFERENT: lambda _, there: there == "file", CHECKSUM: False, SIZE: False, NEWER: False},
+        with_manifest=lambda *kinds: not has_same_copy(*kinds),
         there_s=500,
     ),
     "14 other bytes, DST edited": Situation(
         copy_has(OTHER),
         {DIFFERENT: finds_an_edit, CHECKSUM: True, SIZE: False, NEWER: False},
+        with_manifest=True,
         there_s=500,
     ),
     "15 other bytes, DST edited, with the time of SRC": Situation(
@@ -284,11 +309,13 @@ SITUATIONS: Final = {
             SIZE: False,
             NEWER: False,
         },
+        with_manifest=True,
         there_s=500,
     ),
     "16 other bytes, the clock of DST is ahead": Situation(
         source_has(OTHER),
         {DIFFERENT: True, CHECKSUM: True, SIZE: False},
+        with_manifest=True,
         there_s=660,
         clock_s=600,
     ),
@@ -338,6 +365,40 @@ def test_when_an_object_is_copied(
             if (found.action == "copy") is not expected:
                 wrong.append((name, conflict, found.action, found.reason))
     assert wrong == []
+    pair.close()
+
+
+def test_every_situation_of_the_table_is_tested() -> None:
+    page = Path("docs/reference/objects.md").read_text()
+    rows = {int(number) for number in re.findall(r"^\| ([0-9]+)\. ", page, re.MULTILINE)}
+    assert rows - {int(name.split()[0]) for name in SITUATIONS} == {2}
+
+
+@pytest.mark.parametrize("ends", PAIRS)
+def test_when_an_object_is_copied_with_a_manifest(
+    run: Run, places: dict[str, Place], ends: tuple[str, str]
+) -> None:
+    """Whatever times and clocks are; for each situation the manifest has a row of the copy."""
+    pair = Pair(*(places[kind] for kind in ends))
+    for name in SITUATIONS:
+        pair.write(name, ONE)
+    assert run("sync", *pair.arguments)["copied"] == len(SITUATIONS)
+    for name, row in SITUATIONS.items():
+        row.change(pair, name)
+    expected = {
+        name: row.with_manifest if isinstance(row.with_manifest, bool) else row.with_manifest(*ends)
+        for name, row in SITUATIONS.items()
+    }
+    planned = run("sync", *pair.arguments, "--dry-run")["objects"]
+    found = {row["source"].rsplit("/", 1)[1]: row["action"] == "copy" for row in planned}
+    assert found == expected, planned
+    copied = [name for name, is_copied in expected.items() if is_copied]
+    # The lead decides as the dry run did.
+    assert run("sync", *pair.arguments)["copied"] == len(copied)
+    for name in SITUATIONS:
+        assert pair.copied(name) == pair.read(name), name
+    again = run("sync", *pair.arguments)
+    assert (again["copied"], again["skipped"]) == (0, len(SITUATIONS))
     pair.close()
 
 

@@ -41,7 +41,11 @@ def fill(folder: Path, **files: str) -> None:
 
 def found(folder: Path) -> dict[str, str]:
     """All files but journals."""
-    paths = (one for one in folder.rglob("*") if one.is_file() and "jobs" not in one.parts)
+    paths = (
+        one
+        for one in folder.rglob("*")
+        if one.is_file() and not {"jobs", "manifest"} & {*one.parts}
+    )
     return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
@@ -95,7 +99,7 @@ def test_what_is_in_the_way_is_deleted(ends: tuple[Path, Path], sync: Sync, tmp_
     status, document, _ = sync(*DELETE, "--manifest", str(manifest))
     assert (status, document["copied"], document["deleted"]) == (0, 5, 4)
     assert found(ends[1]) == NEW
-    assert not (ends[1] / ".skyplane").exists()
+    assert [one.name for one in (ends[1] / ".skyplane").iterdir()] == ["manifest"]
     rows = [json.loads(line) for line in manifest.read_text().splitlines()]
     deleted = {row["destination"] for row in rows if row["state"] == "deleted"}
     assert deleted == {f"{ends[1].as_uri()}/{name}" for name in ("a", "b/x/y", "b/z", "c/d/w")}

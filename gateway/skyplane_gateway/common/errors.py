@@ -177,6 +177,19 @@ class JournalUnreadable(StoreError, is_permanent=True):
     """A journal that a resume needs cannot be read."""
 
 
+class ManifestUnreadable(StoreError, is_permanent=True):
+    """What the manifest of a place says cannot be used; transfers do without it.
+
+    `etag`: of the pointer that a new manifest may replace; empty where it has to stay.
+    """
+
+    etag: str = ""
+
+    def __init__(self, message: str, *, etag: str = "") -> None:
+        super().__init__(message)
+        self.etag = etag
+
+
 class Throttled(StoreError):
     """The store asks for fewer requests; `retry_after_s` is its Retry-After, if it sent one."""
 

@@ -25,6 +25,13 @@ ConflictRule = Literal[
 IllegalKeyRule = Literal["fail", "skip", "escape"]
 ArchivedObjectRule = Literal["fail", "skip", "read"]
 
+#: What a sync does with a copy that somebody has changed since.
+EditedCopyRule = Literal["replace", "keep"]
+
+#: Whether copies are recorded in the manifest of the destination: `auto` under
+#: `replace-if-different`, whatever the conflict rule is, or not at all.
+ManifestRule = Literal["auto", "always", "never"]
+
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
 Verification = Literal["stored", "reread", "none"]
@@ -67,6 +74,10 @@ class JobOptions:
             it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
         on_archived_object: what to do with an object that the source has archived: `fail` it,
             `skip` it, or `read` it as any other, which some services allow.
+        manifest_at: see `ManifestRule` and docs/how-to/manifest.md.
+        trust_manifest: the manifest stands for the listing of the destination.
+        on_edited_copy: what to do, by the manifest, with a copy that was changed at the
+            destination: `replace` it, or `keep` it.
     """
 
     recursive: bool = True
@@ -106,6 +117,36 @@ class JobOptions:
             " it, skip it, or read it as any other"
         ),
     )
+    manifest_at: ManifestRule = field(
+        default="auto",
+        metadata=rule_metadata(
+            "whether DST keeps a manifest of its copies: auto (for sync and"
+            " replace-if-different), always or never",
+            is_in_transfer_key=False,
+        ),
+    )
+    trust_manifest: bool = field(
+        default=False,
+        metadata=rule_metadata(
+            "list SRC alone: the manifest tells what is at DST", is_in_transfer_key=False
+        ),
+    )
+    on_edited_copy: EditedCopyRule = field(
+        default="replace",
+        metadata=rule_metadata(
+            "what to do with a copy that was changed at DST since: replace it, or keep it"
+        ),
+    )
+
+    @property
+    def reads_manifest(self) -> bool:
+        """Whether copies are compared by the manifest of the destination."""
+        return self.conflict == "replace-if-different" and self.manifest_at != "never"
+
+    @property
+    def keeps_manifest(self) -> bool:
+        """Whether verified copies are recorded in the manifest of the destination."""
+        return self.verify != "none" and (self.reads_manifest or self.manifest_at == "always")
 
 
 def rules_of(whole: JobOptions) -> dict[str, Any]:

@@ -24,6 +24,10 @@ PROJECT_FOLDER: Final = ".skyplane/"
 ASIDE_FOLDER: Final = f"{PROJECT_FOLDER}aside/"
 
 
+#: The folder for what is known of the copies in the folder above it; see `manifest.document`.
+MANIFEST_FOLDER: Final = f"{PROJECT_FOLDER}manifest/"
+
+
 #: User metadata by which Hadoop, Spark and AzCopy mark an empty object as a folder, in Azure.
 FOLDER_MARK: Final = ("hdi_isfolder", "true")
 
@@ -129,6 +133,28 @@ def is_time_pin(etag: str | None) -> bool:
     return etag is not None and etag.startswith(_TIME_PIN)
 
 
+#: Whether an object is the copy that a manifest has a row of: the listing shows it unchanged; it
+#: has another version; or, of a file, only its inode was changed, as chmod does.
+CopyState = Literal["same", "changed", "touched"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCopy:
+    """What a manifest says of the copy at a key.
+
+    Attributes:
+        store, key: of the object that it was made of; see `StoreSpec.name`.
+        version: of that object; see `source_version.identity_of`.
+        state: of the object that is there now.
+    """
+
+    store: str
+    key: str
+    version: str
+    crc32c: int | None
+    state: CopyState
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object, as a listing, `head` or a finished write returns it.
@@ -147,9 +173,11 @@ class ObjectInfo:
             `storage-class`, `website-redirect`, `expires`, `hold`, `retention`, `user-metadata`
             that no answer holds, Azure's `blob-type`, and Google's `custom-time`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
-        stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
+        stored_unix_s: when the store got it, where `last_modified` may tell another time. Of a
+            file, when its inode was changed last.
         made_unix_s: in listings, when a file was made that has an earlier time, where the system
             tells.
+        recorded: in listings of a destination, what its manifest says of the copy.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
             or where a listing does not tell. Only listings tell it.
         leftover: why temporary objects of its upload are still there; empty where none are. Only
@@ -178,11 +206,12 @@ class ObjectInfo:
     made_of: str | None = None
     is_folder: bool = False
     made_unix_s: float | None = None
+    recorded: RecordedCopy | None = None
 
     @property
     def written_unix_s(self) -> float:
         """When the object was written to its store."""
-        return self.last_modified if self.stored_unix_s is None else self.stored_unix_s
+        return max(self.last_modified, self.stored_unix_s or self.last_modified)
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)
@@ -192,7 +221,9 @@ class ObjectInfo:
         attributes = data.get("attributes")
         found = None if attributes is None else ObjectAttributes.from_dict(attributes)
         names = tuple(data.get("not_carried", ()))
-        return cls(**{**data, "attributes": found, "not_carried": names})
+        row = data.get("recorded")
+        recorded = None if row is None else RecordedCopy(**row)
+        return cls(**{**data, "attributes": found, "not_carried": names, "recorded": recorded})
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +320,12 @@ class StoreSpec:
         """For messages: kind and bucket, and the endpoint where there is one."""
         at = f" at {self.endpoint_url}" if self.endpoint_url else ""
         return f"{self.kind}://{self.bucket}{at}"
+
+    @property
+    def name(self) -> str:
+        """For manifests: the URL of the bucket, which may stand at several endpoints."""
+        at = f" at {self.endpoint_url}" if self.endpoint_url else ""
+        return f"{self.url('')}{at}"
 
     def url(self, key: str) -> str:
         """Of an object or a prefix, for messages."""

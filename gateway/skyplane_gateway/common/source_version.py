@@ -11,12 +11,15 @@ from typing import Final
 
 from skyplane_gateway.common.encoded_words import to_header
 from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
-from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, is_time_pin
 
 #: The name in the user metadata: letters only, since Azure encodes others and proxies drop some.
 NAME: Final = "skyplanesource"
 #: S3 holds so many bytes of user metadata. Where the mark has no room, the copy has none.
 _MOST_BYTES: Final = 2048
+
+#: Between the ETag of a file and the time of its inode.
+_INODE: Final = "@"
 
 #: Name and text of one row of user metadata.
 Mark = tuple[str, str]
@@ -28,6 +31,24 @@ def version_of(kind: str, source: ObjectInfo) -> str:
     if kind == "file":
         return f"{MTIME}:{source.etag.rsplit('-', 2)[0]}"
     return f"{kind}:{source.etag.strip(chr(34))}"
+
+
+def identity_of(kind: str, info: ObjectInfo) -> str:
+    """The version of an object, as exactly as listings of its store tell it; for manifests.
+
+    Empty where only time and size are known, which prove nothing. Of a file also the time of its
+    inode: a tool that writes in place can set the other one.
+    """
+    if is_time_pin(info.etag):
+        return ""
+    if kind == "file":
+        return f"{info.etag}{_INODE}{info.stored_unix_s or 0.0:.6f}"
+    return info.etag
+
+
+def without_inode(identity: str) -> str:
+    """The identity of a file without the time of its inode."""
+    return identity.partition(_INODE)[0]
 
 
 def recorded_source(attributes: ObjectAttributes | None) -> str:

@@ -232,9 +232,11 @@ def rule_digest(spec: TransferSpec) -> str:
     document = spec.to_dict()
     for name in (
         *("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed", "server_side_copy"),
-        "sinks",
+        *("sinks", "manifest_at", "trust_manifest"),
     ):
         del document[name]
+    if spec.on_edited_copy == "replace":
+        del document["on_edited_copy"]  # Journals of the last release have no such rule.
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
-from skyplane_gateway.selection.questions import ComparisonQuestion, answers_in_order, of_kind
+from skyplane_gateway.selection.questions import (
+    ComparisonQuestion,
+    answers_in_order,
+    of_checksums,
+    of_kind,
+)
 from skyplane_gateway.stores import ahead_s_of, head_all, uses_md5, with_crc32c
 
 #: Objects per page when a sink lists the destination.
@@ -23,6 +29,9 @@ class BothEnds:
         self._context = context
         self._source = context.source
         self._sinks = context.sinks
+        spec = context.spec
+        folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
+        self._manifest_folder = folder if spec.reads_manifest else None
         #: By how much the destination's clock is ahead of this machine's.
         self._ahead_s = 0.0
 
@@ -31,14 +40,23 @@ class BothEnds:
         spec = self._context.spec
         ahead_s = self._ahead_s - ahead_s_of(self._source.store)
         has_md5 = uses_md5(spec.source) and uses_md5(spec.destination)
-        return Ends(spec.source.kind, spec.destination.kind, ahead_s, has_md5)
+        return Ends(spec.source.kind, spec.destination.kind, ahead_s, has_md5, spec.source.name)
 
     async def fetch_page(
         self, prefix: str, start_after: str | None
     ) -> tuple[list[ObjectInfo], bool]:
         """A page of the destination: objects in order, and whether more follow."""
-        arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
+        arguments = {
+            "prefix": prefix,
+            "start_after": start_after,
+            "limit": _PAGE_OBJECTS,
+            "manifest": self._manifest_folder,
+            "trust_manifest": self._context.spec.trust_manifest,
+        }
         page = await self._sinks.call("list", arguments)
+        counters = self._context.report.counters
+        counters.manifest_trouble = counters.manifest_trouble or page["manifest_trouble"]
+        counters.manifest_unix_s = page["manifest_unix_s"]
         self._ahead_s = float(page["now_unix_s"]) - self._context.clock.wall()
         return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 
@@ -51,7 +69,7 @@ class BothEnds:
             *await asyncio.gather(
                 self._source.run(head_all, self._source.store, here),
                 self._look_there(there),
-                asyncio.gather(*map(self._checksums, of_kind("checksums", asked))),
+                asyncio.gather(*map(self._checksums, of_checksums(asked))),
             ),
         )
 
@@ -62,16 +80,22 @@ class BothEnds:
         return [row and ObjectInfo.from_dict(row) for row in answer["objects"]]
 
     async def _checksums(self, asked: ComparisonQuestion) -> ComparisonAnswer:
-        source, there = asked.source, asked.destination
-        size = source.size_bytes
-        arguments = {"key": there.key, "checksum": True, "size_bytes": size}
-        found, answer = await asyncio.gather(
-            self._context.retries.run(
-                lambda: self._source.run(
-                    with_crc32c, self._source.store, source.key, size_bytes=size
-                )
-            ),
-            self._sinks.call("head", arguments),
+        ends = [] if asked.kind == "destination-checksum" else [self._source_checksum(asked)]
+        ends += [] if asked.kind == "source-checksum" else [self._copy_checksum(asked)]
+        found = await asyncio.gather(*ends)
+        if asked.kind == "destination-checksum":
+            return ComparisonAnswer(destination=found[0])
+        return ComparisonAnswer(*found)
+
+    async def _source_checksum(self, asked: ComparisonQuestion) -> ObjectInfo | None:
+        key, size = asked.source.key, asked.source.size_bytes
+        store = self._source.store
+        return await self._context.retries.run(
+            lambda: self._source.run(with_crc32c, store, key, size_bytes=size)
         )
-        row = answer["object"]
-        return ComparisonAnswer(found, row and ObjectInfo.from_dict(row))
+
+    async def _copy_checksum(self, asked: ComparisonQuestion) -> ObjectInfo | None:
+        key, size = asked.destination.key, asked.destination.size_bytes
+        arguments = {"key": key, "checksum": True, "size_bytes": size}
+        row = (await self._sinks.call("head", arguments))["object"]
+        return row and ObjectInfo.from_dict(row)

@@ -98,7 +98,11 @@ class Pipeline:
         self._resumer = resumer
         self._multipart = multipart
         self._recorder = Recorder(
-            context.report, journal.state, context.clock, reads_files=spec.source.kind == "file"
+            context.report,
+            journal.state,
+            context.clock,
+            source_kind=spec.source.kind,
+            destination_kind=spec.destination.kind,
         )
         self._copier = Copier(context, journal, multipart, self._recorder)
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)

@@ -8,6 +8,7 @@ from typing import Final
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import NotRestored, SkyplaneError
 from skyplane_gateway.common.objects import is_time_pin
+from skyplane_gateway.common.source_version import identity_of
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.object_report import Report
@@ -22,17 +23,24 @@ class Recorder:
     """The report and the journal of one transfer.
 
     Args:
-        reads_files: the source is a file system, whose objects have no checksums.
+        source_kind, destination_kind: of the stores. Files have no checksums.
     """
 
     def __init__(
-        self, report: Report, journal: JournalState, clock: Clock, *, reads_files: bool
+        self,
+        report: Report,
+        journal: JournalState,
+        clock: Clock,
+        *,
+        source_kind: str,
+        destination_kind: str,
     ) -> None:
         self._report = report
         self._counters = report.counters
         self._journal = journal
         self._clock = clock
-        self._reads_files = reads_files
+        self._reads_files = source_kind == "file"
+        self._kinds = source_kind, destination_kind
 
     def copied(
         self,
@@ -61,15 +69,19 @@ class Recorder:
         key, source_etag = row.destination_key, row.source.etag
         done = DoneRow(key, etag, source_etag, size, crc32c, is_fresh=is_fresh)
         more = {"not_carried": names} if names else {}
-        self._done(row, done, attempts, more)
+        self._done(row, done, attempts, **more, **self._identity(row))
 
     def done(self, row: Selection, done: DoneRow) -> None:
         """The object is at the destination, verified; an earlier epoch copied it."""
-        self._done(row, done, 0, {})
+        # A file may have been written in place since, and have got its time back.
+        self._done(row, done, 0, **({} if self._reads_files else self._identity(row)))
 
-    def _done(
-        self, row: Selection, done: DoneRow, attempts: int, more: dict[str, list[str]]
-    ) -> None:
+    def _identity(self, row: Selection) -> dict[str, object]:
+        """What a manifest keeps of the source."""
+        version = identity_of(self._kinds[0], row.source)
+        return {"version": version, "source_unix_s": row.source.last_modified} if version else {}
+
+    def _done(self, row: Selection, done: DoneRow, attempts: int, **more: object) -> None:
         self._counters.pinned_by_time += is_time_pin(row.source.etag)
         etags = {"source_etag": row.source.etag, "destination_etag": done.etag}
         known = {name: etag for name, etag in etags.items() if etag}
@@ -83,6 +95,7 @@ class Recorder:
 
     def _add_copied(self, row: Selection, attempts: int, **more: object) -> None:
         size = row.source.size_bytes
+        self._counters.edited += row.is_edited
         self._counters.copied += 1
         self._counters.copied_bytes += size
         if attempts == 0:
@@ -96,7 +109,13 @@ class Recorder:
         self._counters.skipped += 1
         self._counters.skipped_bytes += row.source.size_bytes
         self._counters.archived += row.refusal is NotRestored
-        self._report.add("skipped", row, 0, reason=row.reason)
+        proved: dict[str, object] = {}
+        if row.is_proved and row.destination is not None:
+            copy = identity_of(self._kinds[1], row.destination)
+            checksum = row.source.crc32c or row.destination.crc32c
+            proved = {"copy": copy, "crc32c": checksum, **self._identity(row)} if copy else {}
+        self._counters.edited += row.is_edited
+        self._report.add("skipped", row, 0, reason=row.reason, **proved)
         self._journal.skipped(row.destination_key)
 
     def failed(self, row: Selection, error: SkyplaneError, attempts: int = 0) -> None:

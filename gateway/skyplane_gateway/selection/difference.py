@@ -12,16 +12,23 @@ from typing import Final, Literal
 
 from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
-from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.common.source_version import recorded_source, version_of
+from skyplane_gateway.common.objects import ObjectInfo, RecordedCopy
+from skyplane_gateway.common.source_version import (
+    identity_of,
+    recorded_source,
+    version_of,
+    without_inode,
+)
 
 #: A source whose time is so near the write of its copy may be newer than what the copy was made
 #: of. It covers the time from a read to its commit, differences of clocks, and whole seconds.
 MARGIN_S: Final = 120.0
 
 #: `source`, `destination`: HEAD of that object. `checksums`: the CRC32C of both, by a HEAD or by
-#: reading them.
-QuestionKind = Literal["source", "destination", "checksums"]
+#: reading them; `source-checksum`, `destination-checksum`: of one.
+QuestionKind = Literal[
+    "source", "destination", "checksums", "source-checksum", "destination-checksum"
+]
 
 #: Times of files are floating-point numbers here.
 _TIME_ERROR_S: Final = 2e-6
@@ -44,13 +51,14 @@ _HASHING: Final = frozenset({"s3", "gcs"})
 class Ends:
     """Kinds of both stores, and by how much the destination's clock is ahead of the source's.
 
-    `uses_md5`: what both state as an MD5 counts.
+    `uses_md5`: what both state as an MD5 counts. `source_name`: see `StoreSpec.name`.
     """
 
     source_kind: str = ""
     destination_kind: str = ""
     ahead_s: float = 0.0
     uses_md5: bool = True
+    source_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +71,22 @@ class ComparisonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the object is replaced, and why; with a `question` that is not known yet."""
+    """Whether the object is replaced, and why; with a `question` that is not known yet.
+
+    `is_proved`: both ends were compared by a checksum. `is_edited`: the object at the destination
+    is not the copy that the manifest has a row of.
+    """
 
     replaces: bool
     reason: str
     question: QuestionKind | None = None
+    is_proved: bool = False
+    is_edited: bool = False
 
 
-_EQUAL: Final = Verdict(False, "sizes and checksums are equal")
+_EQUAL: Final = Verdict(False, "sizes and checksums are equal", is_proved=True)
+_RECORDED: Final = Verdict(False, "source and copy are as the manifest has them")
+_EDITED: Final = Verdict(True, "it was changed at the destination", is_edited=True)
 _LATER: Final = Verdict(False, "the sizes are equal and the copy was written later")
 
 
@@ -90,6 +106,10 @@ def compare(
         return Verdict(True, "it replaces the object at the destination")
     if conflict == "replace-if-newer":
         return _newer(ends, source, there, answer)
+    if conflict == "replace-if-different" and there.recorded is not None:
+        known = _by_manifest(ends, source, there, there.recorded, answer)
+        if known is not None:
+            return known
     if source.size_bytes != there.size_bytes:
         return Verdict(True, "the sizes differ")
     if conflict == "replace-if-size-differs":
@@ -100,6 +120,46 @@ def compare(
     if conflict == "replace-if-checksum-differs":
         return _checksums(source, there, answer)
     return _different(ends, source, there, answer)
+
+
+def _by_manifest(
+    ends: Ends,
+    source: ObjectInfo,
+    there: ObjectInfo,
+    copy: RecordedCopy,
+    answer: ComparisonAnswer | None,
+) -> Verdict | None:
+    """By the row of the copy; None where it was made of another object."""
+    if (copy.store, copy.key) != (ends.source_name, source.key):
+        return None
+    version, is_file = identity_of(ends.source_kind, source), ends.source_kind == "file"
+    is_same = version == copy.version
+    is_touched = is_file and without_inode(version) == without_inode(copy.version)
+    if is_same and copy.state == "same":
+        return _RECORDED
+    if source.size_bytes == there.size_bytes:
+        known = _by_checksums(ends, source, there)
+        if known is not None:
+            return known
+        if copy.crc32c is not None and (is_same or is_touched) and copy.state != "changed":
+            return _touched(copy, answer, of_source=not is_same)
+    if copy.state != "same":
+        return _EDITED
+    return Verdict(True, "the source has changed since it was copied")
+
+
+def _touched(copy: RecordedCopy, answer: ComparisonAnswer | None, *, of_source: bool) -> Verdict:
+    """The verdict about a file whose inode was changed: its bytes tell whether they were."""
+    kind: QuestionKind = "destination-checksum"
+    if of_source:
+        kind = "checksums" if copy.state == "touched" else "source-checksum"
+    if answer is None:
+        return Verdict(True, "the inode of the file was changed", kind)
+    asked = [answer.source] if of_source else []
+    asked += [answer.destination] if copy.state == "touched" else []
+    if all(one is not None and one.crc32c == copy.crc32c for one in asked):
+        return _EQUAL
+    return Verdict(True, "the file was changed, and got its time back")
 
 
 def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict | None:

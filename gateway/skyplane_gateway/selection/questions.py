@@ -31,7 +31,7 @@ def open_questions(
         return []
     asked = []
     for found, there in pairs:
-        if there is None and _may_be_folder(found, ends):
+        if there is None and (rule.trust_manifest or _may_be_folder(found, ends)):
             there = replace(found.source, key=found.key)
             asked.append(ComparisonQuestion("destination", found.source, there))
         elif there is not None:
@@ -58,9 +58,14 @@ def answers_in_order(
     rows = {
         "source": (ComparisonAnswer(source=row) for row in sources),
         "destination": (ComparisonAnswer(destination=row) for row in destinations),
-        "checksums": iter(checksums),
     }
-    return [next(rows[one.kind]) for one in asked]
+    by_checksum = iter(checksums)
+    return [next(rows.get(one.kind, by_checksum)) for one in asked]
+
+
+def of_checksums(asked: Sequence[ComparisonQuestion]) -> list[ComparisonQuestion]:
+    """The questions whose answers may need to read objects."""
+    return [one for one in asked if one.kind not in ("source", "destination")]
 
 
 def of_kind(kind: QuestionKind, asked: Sequence[ComparisonQuestion]) -> list[ComparisonQuestion]:

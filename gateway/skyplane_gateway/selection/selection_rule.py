@@ -10,7 +10,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.job_options import ConflictRule, JobOptions, rules_of
 from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.common.object_filter import UNBOUNDED, Bounds, has_key, has_key_below
-from skyplane_gateway.common.objects import ASIDE_FOLDER, PROJECT_FOLDER
+from skyplane_gateway.common.objects import ASIDE_FOLDER, MANIFEST_FOLDER, PROJECT_FOLDER
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection.key_mapping import folder_of
 
@@ -23,9 +23,13 @@ KEEPING_RULES = tuple(rule for rule in CONFLICT_RULES if rule not in ("fail", "r
 JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 
 
+#: Folders of this project, at any depth, whose objects are neither copied nor deleted.
+RESERVED_FOLDERS = (JOURNAL_FOLDER, ASIDE_FOLDER, MANIFEST_FOLDER)
+
+
 def is_reserved(key: str) -> bool:
-    """Whether a key is reserved for journals and asides of this project, at any depth."""
-    return f"/{JOURNAL_FOLDER}" in f"/{key}" or f"/{ASIDE_FOLDER}" in f"/{key}"
+    """Whether a key is in one of the `RESERVED_FOLDERS`."""
+    return PROJECT_FOLDER in key and any(f"/{one}" in f"/{key}" for one in RESERVED_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)

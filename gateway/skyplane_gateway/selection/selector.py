@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from skyplane_gateway.common.errors import AlreadyExists, InvalidKey, NotRestored, StoreError
+from skyplane_gateway.common.key_cursor import KeyCursor
 from skyplane_gateway.common.objects import (
-    ASIDE_FOLDER,
     IF_ABSENT,
     UNCONDITIONAL,
     ObjectInfo,
@@ -24,7 +24,7 @@ from skyplane_gateway.selection.candidates import (
 )
 from skyplane_gateway.selection.difference import Ends, compare
 from skyplane_gateway.selection.questions import Ask, open_questions, with_answers
-from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER, SelectionRule, is_reserved
+from skyplane_gateway.selection.selection_rule import RESERVED_FOLDERS, SelectionRule, is_reserved
 
 #: `missing`: a list of keys names the object, and the source does not have it.
 Action = Literal["copy", "skip", "refuse", "missing"]
@@ -43,6 +43,7 @@ class Selection:
 
     Under `precondition` the destination is as it was listed; empty where nothing is written.
     `is_escaped`: the destination key is an escaped one, and so may be out of order.
+    `is_proved`, `is_edited`: see `Verdict`.
     `may_be_own_copy`: the listed object may be a copy that an earlier lead made of the source.
     `refusal`: the error of an object that is refused, or that a rule skips for that error.
     """
@@ -56,6 +57,8 @@ class Selection:
     is_escaped: bool = False
     may_be_own_copy: bool = False
     refusal: type[StoreError] | None = None
+    is_proved: bool = False
+    is_edited: bool = False
 
 
 def select(
@@ -115,29 +118,15 @@ def _paired(
 ) -> Iterator[Pair]:
     """Each candidate with the object at its key."""
     # Opened late, so that an empty source sends no request to the destination.
-    there: _Cursor | None = None
+    there: KeyCursor[ObjectInfo] | None = None
     for found in list_candidates(rule, list_source, escape_name):
         if found.is_escaped:
             first = next(list_destination(found.key), None)
             yield found, first if first is not None and first.key == found.key else None
             continue
         if there is None:
-            there = _Cursor(list_destination(destination_listing_prefix(rule, found.key)))
+            there = KeyCursor(list_destination(destination_listing_prefix(rule, found.key)))
         yield found, there.at(found.key)
-
-
-class _Cursor:
-    """A position in an ascending listing."""
-
-    def __init__(self, rows: Iterator[ObjectInfo]) -> None:
-        self._rows = rows
-        self._row = next(rows, None)
-
-    def at(self, key: str) -> ObjectInfo | None:
-        """The object of that key, or None. Keys of later calls must be greater."""
-        while self._row is not None and self._row.key < key:
-            self._row = next(self._rows, None)
-        return self._row if self._row is not None and self._row.key == key else None
 
 
 def decide(
@@ -151,21 +140,30 @@ def decide(
     kept_out = _kept_out(rule, candidate, destination, check_key)
     if kept_out is not None:
         return kept_out
-    if destination is None:
-        answer = candidate.answer
-        if answer is not None and answer.destination is not None:
+    answer = candidate.answer
+    if destination is None and answer is not None and answer.destination is not None:
+        if not rule.trust_manifest:
             return _decided(candidate, None, "skip", _by_rule("the folder is there", rule))
+        destination = answer.destination
+    if destination is None:
         return _to_copy(rule, candidate, None, "it is not at the destination", IF_ABSENT)
     if rule.conflict in ("fail", "skip"):
         why = _by_rule("there is already an object of that name", rule)
         if rule.conflict == "skip":
             return _decided(candidate, destination, "skip", why)
         return _decided(candidate, destination, "refuse", why, refusal=AlreadyExists)
-    verdict = compare(rule.conflict, ends, candidate.source, destination, candidate.answer)
-    if not verdict.replaces:
-        return _decided(candidate, destination, "skip", _by_rule(verdict.reason, rule))
-    unchanged = Precondition(if_match=destination.etag)
-    return _to_copy(rule, candidate, destination, verdict.reason, unchanged)
+    verdict = compare(rule.conflict, ends, candidate.source, destination, answer)
+    if verdict.is_edited and rule.on_edited_copy == "keep":
+        why = f"{verdict.reason} (rule for edited copies: keep)"
+        kept = _decided(candidate, destination, "skip", why)
+    elif not verdict.replaces:
+        kept = _decided(candidate, destination, "skip", _by_rule(verdict.reason, rule))
+    else:
+        unchanged = Precondition(if_match=destination.etag)
+        kept = _to_copy(rule, candidate, destination, verdict.reason, unchanged)
+    if not (verdict.is_edited or verdict.is_proved):
+        return kept
+    return replace(kept, is_edited=verdict.is_edited, is_proved=verdict.is_proved)
 
 
 def _kept_out(
@@ -183,9 +181,7 @@ def _kept_out(
         why = "it is the source folder itself: it has no name at the destination"
         return _decided(candidate, destination, "skip", why)
     if is_reserved(key):
-        reason = (
-            f"keys with {JOURNAL_FOLDER} or {ASIDE_FOLDER} are reserved; choose another destination"
-        )
+        reason = f"keys with {', '.join(RESERVED_FOLDERS)} are reserved; choose another destination"
         return Selection(source, key, None, "refuse", reason, UNCONDITIONAL, refusal=InvalidKey)
     if check_key is None:
         return None

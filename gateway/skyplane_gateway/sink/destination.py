@@ -36,6 +36,7 @@ from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.journal_folder import JournalFolder
+from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.copy_source import CopiesParts, CopySource
@@ -70,6 +71,7 @@ class Destination:
         self._uploads: dict[tuple[str, str], bool] = {}
         #: The folders of journals that the lead has named.
         self._journals: dict[tuple[str, str], JournalFolder] = {}
+        self._manifests: dict[str, ManifestReader] = {}
         self._is_closed = False
         self._is_abandoned = False
         self._lock = threading.Lock()
@@ -187,13 +189,28 @@ class Destination:
 
     def _list(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         limit = min(int(arguments["limit"]), _MAX_PAGE)
-        rows = self.store.list(arguments["prefix"], start_after=arguments["start_after"])
+        prefix, after = arguments["prefix"], arguments["start_after"]
+        manifest = self._manifest_of(arguments.get("manifest"))
+        rows = self.store.list(prefix, start_after=after)
+        if manifest is not None:
+            is_trusted = arguments.get("trust_manifest", False)
+            join = manifest.listing if is_trusted else manifest.beside
+            rows = join(rows, prefix, after)
         page = list(islice(rows, limit))
         return {
             "objects": [row.to_dict() for row in page],
             "more": len(page) == limit,
             "now_unix_s": self._clock.wall() + ahead_s_of(self.store),
+            "manifest_trouble": "" if manifest is None else manifest.trouble,
+            "manifest_unix_s": 0.0 if manifest is None else manifest.as_of_unix_s,
         }
+
+    def _manifest_of(self, folder: str | None) -> ManifestReader | None:
+        """That of a folder; every page has the rows of one version of it."""
+        if folder is None:
+            return None
+        with self._lock:
+            return self._manifests.setdefault(folder, ManifestReader(self.store, folder))
 
     def _look_at_all(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         rows = head_all(self.store, arguments["keys"])

@@ -7,6 +7,8 @@ from typing import TypedDict
 
 from skyplane_gateway.common.job_options import (
     ArchivedObjectRule,
+    EditedCopyRule,
+    ManifestRule,
     ConflictRule,
     IllegalKeyRule,
     Verification,
@@ -55,6 +57,9 @@ class JobArguments(TypedDict, total=False):
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
+    manifest_at: ManifestRule
+    trust_manifest: bool
+    on_edited_copy: EditedCopyRule
     server_side_copy: ServerSideRule
     probe: ProbeRule
     encrypt: Encryption

@@ -20,7 +20,12 @@ from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_gateway.common.wording import FieldName, Text, with_fields
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
-from skyplane_orchestration.model.job_checks import check_delete, check_metadata, check_move
+from skyplane_orchestration.model.job_checks import (
+    check_delete,
+    check_manifest,
+    check_metadata,
+    check_move,
+)
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
 from skyplane_orchestration.model.source_contents import NOT_LISTED, SourceContents
 from skyplane_orchestration.model.written_attributes import written_attributes
@@ -398,6 +403,7 @@ class TransferJob(JobOptions):
         require_at_least("objects", self.objects, 0)
         check_move(self)
         check_metadata(self)
+        check_manifest(self)
 
     def _check_filter(self) -> None:
         if self.files_from is not None and not self.recursive:

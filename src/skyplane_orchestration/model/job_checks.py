@@ -55,6 +55,21 @@ def check_move(job: TransferJob) -> None:
         )
 
 
+def check_manifest(job: TransferJob) -> None:
+    """Refuse to trust a manifest that is not read, or for deletes."""
+    if not job.trust_manifest:
+        return
+    if job.delete:
+        raise ConfigurationInvalid.about(
+            "{delete} lists the destination, so it cannot {trust_manifest}; leave out one of them"
+        )
+    if not job.reads_manifest:
+        raise ConfigurationInvalid.about(
+            "{trust_manifest} needs {conflict:'replace-if-different'}, the rule of a sync, and a "
+            "{manifest_at} other than never"
+        )
+
+
 def check_metadata(job: TransferJob) -> None:
     """Refuse headers and user metadata that the destination could not keep."""
     is_known = not holds_template(job.destination.url)

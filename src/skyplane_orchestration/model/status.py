@@ -42,6 +42,9 @@ class TransferStatus:
         reserved: see `TransferResult.reserved`.
         unmatched_patterns: patterns of the job that no key of the source matches, each with its
             kind, such as `exclude 'tmp'`.
+        manifest_trouble: why objects were compared without the manifest of the destination.
+        manifest_unix_s: when that manifest was written; 0 where none was read.
+        edited: objects that were changed at the destination since they were copied.
         source_digest: see `TransferResult.source_digest`; empty until `listed`.
         earlier: bytes and seconds of the epochs before this one.
         cost: of this try so far, computed by who polls; None in the lead's own report.
@@ -75,6 +78,9 @@ class TransferStatus:
     unfinished: int = 0
     reserved: int = 0
     unmatched_patterns: tuple[str, ...] = ()
+    manifest_trouble: str = ""
+    manifest_unix_s: float = 0.0
+    edited: int = 0
     source_digest: str = ""
     largest: tuple[Mapping[str, Any], ...] = ()
     earlier: Totals = field(default_factory=Totals)

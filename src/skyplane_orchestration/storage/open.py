@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.job_options import rules_of
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
+from skyplane_gateway.manifest.reader import ManifestReader
+from skyplane_gateway.selection.candidates import Lister
 from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
-from skyplane_gateway.selection.questions import Ask, ComparisonQuestion, answers_in_order, of_kind
+from skyplane_gateway.selection.questions import (
+    Ask,
+    ComparisonQuestion,
+    answers_in_order,
+    of_checksums,
+    of_kind,
+)
 from skyplane_gateway.selection.selection_rule import SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
@@ -138,15 +147,34 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
     return SelectionRule.of(transfer_spec_of(job), clock.wall())
 
 
+def destination_lister(
+    job: TransferJob,
+    store: ObjectStore,
+    manifest: ManifestReader,
+    through: Callable[[Iterator[ObjectInfo]], Iterator[ObjectInfo]] = iter,
+) -> Lister:
+    """For `select`: the destination, with what its manifest says; or by that alone.
+
+    `through`: applied to the rows of the store; it may read ahead.
+    """
+    if not job.reads_manifest:
+        return lambda prefix: through(store.list(prefix))
+    join = manifest.listing if job.trust_manifest else manifest.beside
+    return lambda prefix: join(through(store.list(prefix)), prefix)
+
+
 def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
     """For `select`: looks at the objects from here."""
 
     def checksums(one: ComparisonQuestion) -> ComparisonAnswer:
-        ends = (source, one.source), (destination, one.destination)
-        return ComparisonAnswer(*(with_crc32c(store, info.key) for store, info in ends))
+        here, there = one.kind != "destination-checksum", one.kind != "source-checksum"
+        return ComparisonAnswer(
+            with_crc32c(source, one.source.key) if here else None,
+            with_crc32c(destination, one.destination.key) if there else None,
+        )
 
     def ask(asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
-        read = map_parallel(of_kind("checksums", asked), checksums, PARALLEL_READS)
+        read = map_parallel(of_checksums(asked), checksums, PARALLEL_READS)
         return answers_in_order(
             asked,
             head_all(source, [one.source.key for one in of_kind("source", asked)]),
@@ -161,7 +189,7 @@ def ends_of(source: ObjectStore, destination: ObjectStore) -> Ends:
     """For `select`: as far as both are listed."""
     ahead_s = ahead_s_of(destination) - ahead_s_of(source)
     has_md5 = uses_md5(source.spec) and uses_md5(destination.spec)
-    return Ends(source.spec.kind, destination.spec.kind, ahead_s, has_md5)
+    return Ends(source.spec.kind, destination.spec.kind, ahead_s, has_md5, source.spec.name)
 
 
 def transfer_spec_of(job: TransferJob) -> TransferSpec:

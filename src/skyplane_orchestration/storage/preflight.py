@@ -14,6 +14,7 @@ from typing import Any, Final
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.selection.metadata_check import metadata_not_carried
 from skyplane_gateway.selection.overlap import lies_in, refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
@@ -33,7 +34,9 @@ from skyplane_orchestration.storage.empty_source import (
 )
 from skyplane_orchestration.storage.open import (
     asker_of,
+    destination_lister,
     ends_of,
+    journal_folder,
     open_ends,
     open_location,
     rule_of,
@@ -236,10 +239,11 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
         rule = rule_of(job)
         use = PatternUse(rule, job.publish_last)
         listing = CountingLister(partial(source.list, wants=use.wants), "source")
+        manifest = ManifestReader(destination, journal_folder(job))
         rows = select(
             rule,
             use.watch(listing, rule.source_prefix),
-            CountingLister(destination.list, "destination"),
+            CountingLister(destination_lister(job, destination, manifest), "destination"),
             check_key=partial(check_destination_key, job.destination.kind),
             escape_name=partial(escape_name, job.destination.kind),
             ask=asker_of(source, destination),

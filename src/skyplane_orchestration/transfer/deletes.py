@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -60,6 +60,9 @@ _REASON: Final = "it is not at the source"
 
 #: Takes the report's row of a deleted object.
 Record = Callable[[dict[str, Any]], None]
+
+#: Takes the result so far and the keys that will be deleted; returns the result to go on with.
+BeforeDeletes = Callable[[TransferResult, Iterable[str]], TransferResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +189,13 @@ def delete_extra(
     result: TransferResult,
     rng: random.Random,
     record: Record = lambda row: None,
+    before: BeforeDeletes = lambda result, keys: result,
 ) -> TransferResult:
     """Delete the extra objects of a transfer that ended well; its result with what became of that.
 
     Deletes nothing where an object failed or has no outcome. Right before each delete it checks
     that the source still has no such object. The delete is conditional on the listed version.
+    `before` is called with the keys that will be deleted, once they are known and allowed.
     """
     if result.failed or result.unfinished:
         return _warned(result, "not every object was copied")
@@ -204,6 +209,7 @@ def delete_extra(
             if plan.is_source_empty:
                 return _warned(result, "the listing of the source came back empty")
             plan.require_allowed(job)
+            result = before(result, (info.key for info in _infos(found)))
             _delete_all(job, credentials, found, rng, deletion, record)
         asides = None if deletion.failed else asides_of(job, result.transfer_key)
         # The copies are in their place.

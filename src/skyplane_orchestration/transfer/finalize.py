@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -22,6 +23,7 @@ from skyplane_orchestration.model.resume_handle import MAX_TEXT_BYTES, RESUME_TT
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
+from skyplane_orchestration.transfer.manifest_record import record_run
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.path_conflicts import with_put_back
 from skyplane_orchestration.transfer.results import result_of
@@ -83,20 +85,15 @@ def require_success(result: TransferResult, status: TransferStatus) -> TransferR
 def _result(monitor: Monitor, status: TransferStatus, manifest: str | None) -> TransferResult:
     job = monitor.request.job
     warnings = list(monitor.warnings)
-    uri = ""
     try:
-        if not monitor.is_abandoned:
-            # A resume needs the uploads of an abandoned transfer.
-            warnings += abort_uploads(job, status.open_uploads, monitor.request.credentials)
-            if not job.delete:
-                uri = _write_manifest(monitor, manifest)
-        result = result_of(job, monitor.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
-        if job.delete and not monitor.is_abandoned:
-            return _delete_extra(monitor, result, manifest)
-        # The orchestrator that fetched the success of an abandoned move has deleted its sources.
-        if job.move and result.succeeded and not monitor.is_abandoned:
-            return _delete_sources(monitor, result)
-        return result
+        if monitor.is_abandoned:
+            # A resume needs its uploads. The orchestrator that fetched the success of an abandoned
+            # move has deleted its sources.
+            return result_of(job, monitor.fleet, status, warnings=tuple(warnings))
+        warnings += abort_uploads(job, status.open_uploads, monitor.request.credentials)
+        result = result_of(job, monitor.fleet, status, warnings=tuple(warnings))
+        result = _recorded(monitor, result, manifest)
+        return _delete_sources(monitor, result) if job.move and result.succeeded else result
     except SkyplaneError as error:
         if status.state == "succeeded":
             raise
@@ -105,34 +102,49 @@ def _result(monitor: Monitor, status: TransferStatus, manifest: str | None) -> T
         return result_of(job, monitor.fleet, status, warnings=tuple(warnings))
 
 
-def _write_manifest(monitor: Monitor, manifest: str | None) -> str:
-    if manifest is None:
-        return ""
-    from skyplane_orchestration.storage.object_manifest import write_manifest
-
-    rows = monitor.control.report_rows(monitor.submitted)
-    request = monitor.request
-    return write_manifest(manifest, request.job, rows, request.credentials)
-
-
-def _delete_extra(monitor: Monitor, result: TransferResult, manifest: str | None) -> TransferResult:
-    """Delete what only the destination has, after a success; write the manifest with these rows."""
-    from skyplane_orchestration.transfer.deletes import delete_extra
-
-    job, credentials, rng = monitor.request.job, monitor.request.credentials, monitor.context.rng
+def _recorded(monitor: Monitor, result: TransferResult, manifest: str | None) -> TransferResult:
+    """Record the objects of the transfer, and of its deletes, which come after a success."""
+    job, credentials = monitor.request.job, monitor.request.credentials
     with closing(RowSpool()) as rows:
-        if manifest is not None:
+        if manifest is not None or job.keeps_manifest:
             # Now: the lead's lease may end while deletes run.
             rows.add(monitor.control.report_rows(monitor.submitted))
-        if result.succeeded:
-            result = delete_extra(job, credentials, result, rng, lambda row: rows.add([row]))
-        result = with_put_back(job, result)
+        if job.delete:
+            result = _delete_extra(monitor, result, rows)
+        else:
+            result = _noted(monitor, result, rows)
         if manifest is None:
             return result
         from skyplane_orchestration.storage.object_manifest import write_manifest
 
         uri = write_manifest(manifest, job, rows.rows(), credentials)
     return replace(result, manifest_uri=uri)
+
+
+def _noted(
+    monitor: Monitor, result: TransferResult, rows: RowSpool, deleted: Iterable[str] = ()
+) -> TransferResult:
+    """The result, with what stands in the way of the manifest of the destination."""
+    troubles = record_run(monitor.context, monitor.request.job, rows.rows(), deleted)
+    return replace(result, warnings=(*result.warnings, *troubles))
+
+
+def _delete_extra(monitor: Monitor, result: TransferResult, rows: RowSpool) -> TransferResult:
+    """Delete what only the destination has, after a success; `rows` gets a row for each."""
+    from skyplane_orchestration.transfer.deletes import delete_extra
+
+    job, credentials, rng = monitor.request.job, monitor.request.credentials, monitor.context.rng
+    is_noted = False
+
+    def note(result: TransferResult, keys: Iterable[str]) -> TransferResult:
+        nonlocal is_noted
+        is_noted = True
+        return _noted(monitor, result, rows, keys)
+
+    if result.succeeded:
+        result = delete_extra(job, credentials, result, rng, lambda row: rows.add([row]), note)
+    result = result if is_noted else _noted(monitor, result, rows)
+    return with_put_back(job, result)
 
 
 def _delete_sources(monitor: Monitor, result: TransferResult) -> TransferResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -179,10 +179,17 @@ class JobRun:
         if result is None or not job.delete:
             return result
         from skyplane_orchestration.transfer.deletes import delete_extra
+        from skyplane_orchestration.transfer.manifest_record import record_run
 
         for warning in put_back_others(job, result.transfer_key):
             log.warning("%s", warning)
-        result = delete_extra(job, self._context.credentials, result, self._context.rng)
+
+        def note(result: TransferResult, keys: Iterable[str]) -> TransferResult:
+            troubles = record_run(self._context, job, (), keys)
+            return replace(result, warnings=(*result.warnings, *troubles))
+
+        context = self._context
+        result = delete_extra(job, context.credentials, result, context.rng, before=note)
         result = with_put_back(job, result)
         if not result.succeeded:
             raise TransferFailed(

@@ -17,10 +17,11 @@ from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.selection.candidates import Lister
 from skyplane_gateway.selection.difference import ComparisonAnswer
 from skyplane_gateway.selection.pattern_use import PatternUse
-from skyplane_gateway.selection.questions import ComparisonQuestion
+from skyplane_gateway.selection.questions import ComparisonQuestion, of_checksums
 from skyplane_gateway.selection.selection_rule import KEEPING_RULES, is_reserved
 from skyplane_gateway.selection.selector import Selection, select
 from skyplane_gateway.selection.source_digest import SourceDigest
@@ -33,6 +34,7 @@ from skyplane_orchestration.recovery.destination_cleanup import newest_journal_e
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
     asker_of,
+    destination_lister,
     ends_of,
     journal_folder,
     open_ends,
@@ -43,7 +45,7 @@ from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import PAGE_ROWS, SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.first_requests import FirstRequests
-from skyplane_orchestration.transfer.results import archived_warnings
+from skyplane_orchestration.transfer.results import archived_warnings, manifest_warnings
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class _LimitedListings:
         self._listing = listing
         self.reserved = 0
         self.archived = 0
+        self.edited = 0
+        self.manifest: ManifestReader | None = None
         self.digest = SourceDigest()
 
     def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
@@ -77,8 +81,10 @@ class _LimitedListings:
             self._left -= 1
             yield row
 
-    def of_destination(self, store: ObjectStore) -> Lister:
-        return lambda prefix: self._limited(read_ahead(store.list(prefix)))
+    def of_destination(self, job: TransferJob, store: ObjectStore) -> Lister:
+        manifest = self.manifest = ManifestReader(store, journal_folder(job))
+        lister = destination_lister(job, store, manifest, read_ahead)
+        return lambda prefix: self._limited(lister(prefix))
 
     def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
         """Counts objects that are left out because their keys are reserved."""
@@ -124,6 +130,7 @@ def result_if_unchanged(
         return None
     if kept is None or (kept == 0 and not job.allow_empty):
         return None
+    manifest = listings.manifest
     return TransferResult(
         transfer_key=transfer_key,
         epoch=0,
@@ -143,6 +150,12 @@ def result_if_unchanged(
         failures=(),
         warnings=(
             *archived_warnings(listings.archived),
+            *manifest_warnings(
+                job,
+                manifest.trouble if manifest else "",
+                manifest.as_of_unix_s if manifest else 0.0,
+                listings.edited,
+            ),
             # The listings for the deletes show both ends.
             *unmatched_warnings(
                 () if job.delete else patterns.unmatched(), "at the source", rule_of(job)
@@ -169,6 +182,7 @@ def _kept_objects(
                 return None
             kept += 1
             listings.archived += row.refusal is NotRestored
+            listings.edited += row.is_edited
             listings.digest.add(row.source)
         newest = None if asked is None else asked.journal_epoch()
         if newest is None:
@@ -183,14 +197,14 @@ def _rows(
     answers = asker_of(source, destination)
 
     def ask(asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
-        if any(one.kind == "checksums" for one in asked):
+        if of_checksums(asked):
             raise _LeftToTheLead("there are objects that must be read to be compared")
         return answers(asked)
 
     return select(
         rule_of(job),
         listings.of_source(job, source),
-        listings.of_destination(destination),
+        listings.of_destination(job, destination),
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
         ask=ask,

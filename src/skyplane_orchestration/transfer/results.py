@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -40,7 +41,6 @@ def result_of(
     fleet: Fleet,
     status: TransferStatus,
     *,
-    manifest_uri: str = "",
     warnings: tuple[str, ...] = (),
 ) -> TransferResult:
     """The result of an ended transfer, with the figures of its last epoch.
@@ -73,7 +73,6 @@ def result_of(
         failures=listed_failures(job, status.failures),
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
-        manifest_uri=manifest_uri,
         warnings=_listed_warnings(
             (
                 *(one.warning for one in fleet.plan.refused),
@@ -125,6 +124,9 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:
     # The listings for the deletes show both ends.
     patterns = () if job.delete else status.unmatched_patterns
     yield from unmatched_warnings(patterns, "at the source", rule_of(job))
+    yield from manifest_warnings(
+        job, status.manifest_trouble, status.manifest_unix_s, status.edited
+    )
     if status.pinned_by_time:
         yield (
             f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')};"
@@ -137,6 +139,21 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:
             f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
             "does not ask it"
         )
+
+
+def manifest_warnings(
+    job: TransferJob, trouble: str, as_of_unix_s: float, edited: int
+) -> Iterator[str]:
+    """What a run says of the manifest of its destination."""
+    if job.trust_manifest and not trouble and as_of_unix_s:
+        when = datetime.fromtimestamp(as_of_unix_s, UTC).isoformat(" ", "seconds")
+        yield f"the manifest of the destination, written {when}, was trusted: only the source was listed"
+    if trouble:
+        yield f"objects were compared without the manifest of the destination: {trouble}"
+    if edited:
+        kept = "kept" if job.on_edited_copy == "keep" else "replaced"
+        what = counted(edited, "object")
+        yield f"{what} had been changed at the destination since the copy, and were {kept}"
 
 
 def listed_failures(

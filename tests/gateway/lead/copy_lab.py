@@ -169,7 +169,9 @@ class CopyLab:
             clock=SYSTEM_CLOCK,
         )
         self.multipart = MultipartCopier(context, self.journal)
-        recorder = Recorder(self.report, self.journal.state, SYSTEM_CLOCK, reads_files=False)
+        recorder = Recorder(
+            self.report, self.journal.state, SYSTEM_CLOCK, source_kind="s3", destination_kind="s3"
+        )
         self.copier = Copier(context, self.journal, self.multipart, recorder)
 
     def row(self, key: str, parts: int = 3) -> Selection:

@@ -19,6 +19,7 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     time_pin,
 )
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
@@ -51,11 +52,15 @@ class Lab:
         self.context = cast(
             "Any",
             SimpleNamespace(
-                spec=SimpleNamespace(
-                    source=StoreSpec(kinds[0], "b"), destination=StoreSpec(kinds[1], "b")
+                spec=TransferSpec(
+                    source=StoreSpec(kinds[0], "b"),
+                    destination=StoreSpec(kinds[1], "b"),
+                    source_prefix="",
+                    destination_prefix="",
                 ),
                 source=source,
                 sinks=SimpleNamespace(call=self._call),
+                report=SimpleNamespace(counters=SimpleNamespace(manifest_trouble="")),
                 retries=retries,
                 clock=self.clock.clock,
             ),
@@ -110,13 +115,13 @@ async def test_clocks_of_both_servers_are_compared_by_the_dates_of_their_answers
 ) -> None:
     lab = Lab(inline)
     ends = BothEnds(lab.context)
-    assert ends.ends() == Ends("memory", "memory", 0.0)
+    assert ends.ends() == Ends("memory", "memory", 0.0, source_name="memory://b/")
     # The sink's own clock is wrong too.
     lab.sink_clock.now_s = NOW_S - 5000
     lab.there.server_clock.ahead_s = 5000 + there_s
     lab.here.server_clock.ahead_s = source_s
     await ends.fetch_page("", None)
-    assert ends.ends() == Ends("memory", "memory", there_s - source_s)
+    assert ends.ends() == Ends("memory", "memory", there_s - source_s, source_name="memory://b/")
 
 
 @pytest.mark.parametrize(
@@ -167,5 +172,5 @@ def test_the_option_to_ignore_an_md5_counts_for_both(inline: Executor, end: int)
     lab = Lab(inline)
     specs = [StoreSpec("s3", "b"), StoreSpec("s3", "b")]
     specs[end] = StoreSpec("s3", "b", options=(("content-md5", "ignore"),))
-    lab.context.spec = SimpleNamespace(source=specs[0], destination=specs[1])
-    assert BothEnds(lab.context).ends() == Ends("s3", "s3", uses_md5=False)
+    lab.context.spec = TransferSpec(*specs, source_prefix="", destination_prefix="")
+    assert BothEnds(lab.context).ends() == Ends("s3", "s3", uses_md5=False, source_name="s3://b/")

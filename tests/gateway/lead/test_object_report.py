@@ -31,7 +31,7 @@ class Recorded(Report):
     def __init__(self) -> None:
         super().__init__()
         state = JournalState(Journal("ab" * 16, 1, "rule", 1))
-        self.by = Recorder(self, state, SYSTEM_CLOCK, reads_files=False)
+        self.by = Recorder(self, state, SYSTEM_CLOCK, source_kind="s3", destination_kind="s3")
 
     def copied(self, row: Selection, not_carried: Iterable[str] = ()) -> None:
         self.by.copied(row, "", 7, 1, not_carried, compared="MD5")

@@ -85,8 +85,7 @@ def etag_of(status: os.stat_result) -> str:
 
 def info_of(key: str, status: os.stat_result) -> ObjectInfo:
     size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
-    written = max(status.st_mtime, status.st_ctime)
-    return ObjectInfo(key, size, etag_of(status), status.st_mtime, stored_unix_s=written)
+    return ObjectInfo(key, size, etag_of(status), status.st_mtime, stored_unix_s=status.st_ctime)
 
 
 def links_to_parent(folder: Path) -> bool:

@@ -1,0 +1,1 @@
+"""The memory of a place: what the copies below a folder were made of."""

@@ -1,0 +1,78 @@
+"""Records what a run has copied and deletes in the manifest of its destination."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from skyplane_gateway.manifest.document import Snapshot, read_pointer
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.storage.open import journal_folder, open_location, spec_of
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.client_context import ClientContext
+
+
+def record_run(
+    context: ClientContext,
+    job: TransferJob,
+    report: Iterable[Mapping[str, Any]],
+    deleted: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """Add a run to the manifest, if the job keeps one; a warning where that fails.
+
+    Args:
+        report: the lead's rows of its objects.
+        deleted: keys that the run deletes next: a manifest never has an object that is gone.
+    """
+    if not job.keeps_manifest:
+        return ()
+    try:
+        with timed("manifest of the destination"):
+            _record(context, job, report, deleted)
+    except SkyplaneError as error:
+        return (f"the run is not in the manifest of the destination: {error.message}",)
+    return ()
+
+
+def _record(
+    context: ClientContext,
+    job: TransferJob,
+    report: Iterable[Mapping[str, Any]],
+    deleted: Iterable[str],
+) -> None:
+    from skyplane_orchestration.storage.manifest.commit import ManifestCommit
+    from skyplane_orchestration.storage.manifest.rows import (
+        DELETED,
+        copied_rows,
+        deleted_rows,
+        table_of,
+    )
+
+    now_s, folder = context.clock.wall(), journal_folder(job)
+    run = f"{context.identity.owner}/{context.identity.run}"
+    of_all = {
+        "source_store": spec_of(job.source).name,
+        "run": run,
+        "recorded": round(now_s * 1e6),
+    }
+    with open_location(job.destination, context.credentials) as store:
+        copied = copied_rows(report, store, folder, **of_all)
+        rows = table_of(chain(copied, deleted_rows(deleted, folder, **of_all)))
+        gone = rows["state"].to_pylist().count(DELETED)
+        if not rows.num_rows or (gone == rows.num_rows and read_pointer(store, folder) is None):
+            return
+        snapshot = Snapshot(
+            id=secrets.token_hex(8),
+            commit=0,
+            run=run,
+            source=job.source.url,
+            destination=job.destination.url,
+            committed_unix_s=now_s,
+            copied=rows.num_rows - gone,
+            deleted=gone,
+            segments=(),
+        )
+        ManifestCommit(store, folder, snapshot).run(rows)
