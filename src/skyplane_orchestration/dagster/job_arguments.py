@@ -7,10 +7,10 @@ from typing import TypedDict
 
 from skyplane_gateway.common.job_options import (
     ArchivedObjectRule,
-    EditedCopyRule,
-    ManifestRule,
     ConflictRule,
+    EditedCopyRule,
     IllegalKeyRule,
+    ManifestRule,
     Verification,
 )
 from skyplane_orchestration.model.job import (

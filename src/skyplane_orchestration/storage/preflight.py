@@ -22,6 +22,7 @@ from skyplane_gateway.selection.selector import Selection, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job_checks import check_manifest
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.source_contents import SourceContents
@@ -94,8 +95,10 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
 
     Raises:
         InvalidLocation: the manifest is neither a path nor a URL, or a folder.
-        ConfigurationInvalid: this release does not support a store of that kind.
+        ConfigurationInvalid: this release does not support a store of that kind; or the job trusts
+            a manifest that it does not read.
     """
+    check_manifest(job)
     target = None
     if manifest is not None:
         target = named_location({"url": manifest}, {"url": "manifest"})

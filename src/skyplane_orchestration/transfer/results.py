@@ -147,7 +147,7 @@ def manifest_warnings(
     """What a run says of the manifest of its destination."""
     if job.trust_manifest and not trouble and as_of_unix_s:
         when = datetime.fromtimestamp(as_of_unix_s, UTC).isoformat(" ", "seconds")
-        yield f"the manifest of the destination, written {when}, was trusted: only the source was listed"
+        yield f"only the source was listed: the manifest of the destination of {when} was trusted"
     if trouble:
         yield f"objects were compared without the manifest of the destination: {trouble}"
     if edited:

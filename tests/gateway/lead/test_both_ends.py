@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from concurrent.futures import Executor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -172,5 +173,5 @@ def test_the_option_to_ignore_an_md5_counts_for_both(inline: Executor, end: int)
     lab = Lab(inline)
     specs = [StoreSpec("s3", "b"), StoreSpec("s3", "b")]
     specs[end] = StoreSpec("s3", "b", options=(("content-md5", "ignore"),))
-    lab.context.spec = TransferSpec(*specs, source_prefix="", destination_prefix="")
+    lab.context.spec = replace(lab.context.spec, source=specs[0], destination=specs[1])
     assert BothEnds(lab.context).ends() == Ends("s3", "s3", uses_md5=False, source_name="s3://b/")
