@@ -65,7 +65,7 @@ def check_manifest(job: TransferJob) -> None:
         )
     if not job.reads_manifest:
         raise ConfigurationInvalid.about(
-            "{trust_manifest} needs {conflict:'replace-if-different'}, the rule of a sync, and a "
+            "{trust_manifest} needs the rule of a sync, replace-if-different, in {conflict}, and "
             "{manifest_at} other than never"
         )
 

@@ -236,6 +236,7 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
 
     Raises EmptySource or StoreError, also after some rows.
     """
+    check_manifest(job)
     require_file(job)
     spec, selected = transfer_spec_of(job), 0
     with open_ends(job, credentials) as (source, destination):
