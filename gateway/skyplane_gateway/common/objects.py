@@ -7,8 +7,8 @@ API have `to_dict` and `from_dict`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, InvalidKey
 from skyplane_gateway.common.schema import encode
@@ -138,8 +138,7 @@ def is_time_pin(etag: str | None) -> bool:
 CopyState = Literal["same", "changed", "touched"]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCopy:
+class RecordedCopy(NamedTuple):
     """What a manifest says of the copy at a key.
 
     Attributes:
@@ -214,16 +213,34 @@ class ObjectInfo:
         return max(self.last_modified, self.stored_unix_s or self.last_modified)
 
     def to_dict(self) -> dict[str, Any]:
-        return encode(self)
+        """Without the fields that have their defaults: pages of listings have a million rows."""
+        document: dict[str, Any] = {
+            "key": self.key,
+            "size_bytes": self.size_bytes,
+            "etag": self.etag,
+            "last_modified": self.last_modified,
+        }
+        for name, default in _INFO_DEFAULTS:
+            value = getattr(self, name)
+            if value != default:
+                document[name] = value.to_dict() if name == "attributes" else value
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        attributes = data.get("attributes")
-        found = None if attributes is None else ObjectAttributes.from_dict(attributes)
-        names = tuple(data.get("not_carried", ()))
-        row = data.get("recorded")
-        recorded = None if row is None else RecordedCopy(**row)
-        return cls(**{**data, "attributes": found, "not_carried": names, "recorded": recorded})
+        found = dict(data)
+        if (attributes := found.get("attributes")) is not None:
+            found["attributes"] = ObjectAttributes.from_dict(attributes)
+        if (row := found.get("recorded")) is not None:
+            found["recorded"] = RecordedCopy(*row)
+        if "not_carried" in found:
+            found["not_carried"] = tuple(found["not_carried"])
+        return cls(**found)
+
+
+_INFO_DEFAULTS: Final = tuple(
+    (one.name, one.default) for one in fields(ObjectInfo) if one.default is not MISSING
+)
 
 
 @dataclass(frozen=True, slots=True)

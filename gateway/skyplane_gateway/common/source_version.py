@@ -39,11 +39,9 @@ def identity_of(kind: str, info: ObjectInfo) -> str:
     Empty where only time and size are known, which prove nothing. Of a file also the time of its
     inode: a tool that writes in place can set the other one.
     """
-    if is_time_pin(info.etag):
-        return ""
     if kind == "file":
         return f"{info.etag}{_INODE}{info.stored_unix_s or 0.0:.6f}"
-    return info.etag
+    return "" if is_time_pin(info.etag) else info.etag
 
 
 def without_inode(identity: str) -> str:
