@@ -10,9 +10,10 @@ from typing import Any, Final, Literal, NamedTuple
 from tests import memory_store as memory
 from tests.simulation.world import EPOCH_S, World
 
-from skyplane_gateway.common.errors import Throttled
+from skyplane_gateway.common.errors import ManifestUnreadable, Throttled
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.common.source_version import marked
+from skyplane_gateway.manifest.reader import ManifestReader
 
 #: What may become of a request. `late`: it is carried out long after it was sent, whatever
 #: has become of its sender. `ends early`: a body stops in the middle without an error.
@@ -32,6 +33,7 @@ WRONG: Final[Kind] = "wrong bytes"
 
 #: Objects under it are the transfer's own notes, not a user's.
 OWN_PREFIX: Final = ".skyplane/"
+JOURNALS: Final = ".skyplane/jobs/"
 
 
 PLAIN: Final = ObjectAttributes()
@@ -166,9 +168,9 @@ class Bucket:
 
     def was_deleted(self, key: str) -> None:
         content = self.get(key)
-        if key.startswith(OWN_PREFIX):
+        if key.startswith(JOURNALS):
             self.has_forgotten = True
-        elif content is not None:
+        elif not key.startswith(OWN_PREFIX) and content is not None:
             self.deleted(key, content)
 
     def info(self, key: str) -> ObjectInfo | None:
@@ -217,7 +219,15 @@ class Bucket:
 
     def journals(self) -> dict[str, bytes]:
         """The transfer's own notes."""
-        return {k: found.body for k, found in self.content().items() if k.startswith(OWN_PREFIX)}
+        return {k: found.body for k, found in self.content().items() if k.startswith(JOURNALS)}
+
+    def recorded(self) -> dict[str, str]:
+        """Key -> version of each copy that the manifest has; none where it cannot be read."""
+        store = memory.MemoryStore(self.spec, self.world.clock)
+        try:
+            return {row.key: row.copy for row in ManifestReader(store, "").rows() if row.copy}
+        except ManifestUnreadable:
+            return {}
 
     def open_uploads(self) -> dict[str, str]:
         """Upload id -> key."""

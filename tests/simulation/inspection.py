@@ -136,7 +136,10 @@ def _objects(scene: Scene) -> list[str]:
         is_right = source.is_users(key, content) or is_users or was_spoilt
         if state == "copied" and not is_right:
             found.append(f"{key!r} was copied, but is {shown(content)}")
-    return found
+    return found + [
+        f"the manifest has {key!r}, which is not there"
+        for key in destination.recorded().keys() - there.keys() - destination.removed
+    ]
 
 
 def _equal(scene: Scene) -> list[str]:

@@ -429,7 +429,7 @@ def test_head_tells_the_checksum_where_it_is_asked_for(memory: ObjectStore, trus
     assert destination.run("head", {"key": "k"}) == {"object": None}
     assert destination.run("head", {"key": "k", "checksum": True}) == {"object": None}
     memory.put("k", BODY)
-    assert destination.run("head", {"key": "k"})["object"]["crc32c"] is None
+    assert destination.run("head", {"key": "k"})["object"].get("crc32c") is None
     assert destination.run("head", {"key": "k", "checksum": True})["object"]["crc32c"] == CRC
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,6 +39,7 @@ from skyplane_orchestration.storage.manifest.rows import (
     read_parquet,
     without_deleted,
 )
+from skyplane_orchestration.storage.parallel import map_parallel
 
 log = logging.getLogger(__name__)
 
@@ -157,12 +157,13 @@ class ManifestCommit:
 
     def _put_files(self, files: SegmentFiles) -> None:
         name = self._prefix + files.segment.name
-        with ThreadPoolExecutor(1) as thread:
-            index = thread.submit(
-                self._store.put, name + INDEX_SUFFIX, files.index, precondition=IF_ABSENT
-            )
-            self._store.put(name + ROWS_SUFFIX, files.parquet, precondition=IF_ABSENT)
-            index.result()
+        bodies = {name + ROWS_SUFFIX: files.parquet, name + INDEX_SUFFIX: files.index}
+
+        def put(key: str) -> None:
+            self._store.put(key, bodies[key], precondition=IF_ABSENT)
+
+        for _ in map_parallel(bodies, put, len(bodies)):
+            pass
 
     def _replace(self, pointer: Pointer, etag: str) -> bool:
         """Whether the pointer is ours now; another commit may have come before."""
