@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bench.places import STORES, Unavailable, servers_cpu_s
 from bench.report import Case, finish, spread_of
@@ -27,7 +27,8 @@ class Contest:
     ours: str
     peer: str
     floor: float | None
-    goal: float
+    goal: float | None
+    unit: str = "x time"
 
 
 @dataclass(slots=True)
@@ -42,6 +43,12 @@ class Round:
         before_s = servers_cpu_s()
         self.seconds[name] = sum(parts)
         self.server_cpu_s[name] = servers_cpu_s() - before_s
+
+    def add_better(self, name: str, *names: str) -> None:
+        """The faster one of those that have run, under a name of its own."""
+        better = min(self.seconds.keys() & set(names), key=self.seconds.__getitem__)
+        self.seconds[name] = self.seconds[better]
+        self.server_cpu_s[name] = self.server_cpu_s[better]
 
 
 def cases_of(
@@ -61,39 +68,55 @@ def _case(one: Contest, rounds: Sequence[Round], *, has_floor: bool, suffix: str
     return Case(
         one.case + suffix,
         statistics.median(ratios),
-        "x time",
+        one.unit,
         against=one.peer,
         floor=one.floor if has_floor else None,
         goal=one.goal if has_floor else None,
         spread=spread_of(ratios),
-        seconds=_medians(names, [row.seconds for row in rounds]),
-        server_cpu_s=_medians(names, [row.server_cpu_s for row in rounds]),
+        seconds=medians(names, [row.seconds for row in rounds]),
+        server_cpu_s=medians(names, [row.server_cpu_s for row in rounds]),
     )
 
 
-def _medians(names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def medians(names: Iterable[str], rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: round(statistics.median(row[name] for row in rows), 3) for name in names}
 
 
-def options_of(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the benches that use contests take."""
+def options_of(
+    description: str | None, arguments: Sequence[str] | None, rows: Sequence[str] = ()
+) -> argparse.Namespace:
+    """What the benches that use contests take; those with named `rows` run on S3 only."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--smoke", action="store_true", help="one round of few objects")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds; each bench has its own")
-    parser.add_argument("--store", choices=STORES, default="s3", help="gcs, azure: no floors")
-    parser.add_argument("--only", metavar="CASE", help="only cases whose name begins like this")
-    return parser.parse_args(arguments)
+    if rows:
+        parser.add_argument("--rows", default=",".join(rows), metavar="ROW,ROW", help="only those")
+    else:
+        parser.add_argument("--store", choices=STORES, default="s3", help="gcs, azure: no floors")
+        parser.add_argument("--only", metavar="CASE", help="only cases whose name begins like this")
+    options = parser.parse_args(arguments)
+    if rows:
+        options.rows = options.rows.split(",")
+        if unknown := set(options.rows) - set(rows):
+            parser.error(f"there is no row {', '.join(unknown)}; there are {', '.join(rows)}")
+    return options
 
 
 def run(
-    bench: str, description: str | None, arguments: Sequence[str] | None, measure: Measure
+    bench: str,
+    description: str | None,
+    arguments: Sequence[str] | None,
+    measure: Measure,
+    rows: Sequence[str] = (),
 ) -> int:
     """Measure and print; a bench whose servers are not here prints no case. The exit code."""
-    options = options_of(description, arguments)
+    options = options_of(description, arguments, rows)
     try:
         cases, rounds = measure(options)
     except Unavailable as error:
         print(f"{bench} is left out: {error}", file=sys.stderr)
         cases, rounds = [], 0
+    if rows and options.smoke:  # Floors are those of whole sizes.
+        cases = [replace(case, floor=None, goal=None) for case in cases]
     return finish(bench, cases, runs=rounds, as_json=options.json)

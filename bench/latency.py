@@ -107,9 +107,7 @@ class Bench:
             other = self._places.rclone(self._rclone, verb, row.source, self._target(), *options)
             made.timed(name, map(self._places.seconds, [other]))
             self._places.remove_copies(row.objects)
-        better = min((RCLONE, RCLONE_32), key=made.seconds.__getitem__)
-        made.seconds[BETTER] = made.seconds[better]
-        made.server_cpu_s[BETTER] = made.server_cpu_s[better]
+        made.add_better(BETTER, RCLONE, RCLONE_32)
 
     def round_of_gateways(self, row: Row) -> tuple[Round, float]:
         """The round, and the seconds in which its fleet started and ended."""

