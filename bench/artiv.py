@@ -7,9 +7,11 @@ with the 50,000. Files are in memory, as the server's are.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +52,17 @@ class Tool:
     differ: Mapping[str, Sequence[str]]
     local: Sequence[Path]
     before: Sequence[Sequence[str]] = ()
+
+
+def write_files(folder: Path, files: int, size_bytes: int) -> None:
+    """Files of an hour ago; every body differs from the others."""
+    folder.mkdir(parents=True)
+    written_s = time.time() - 3600
+    random_bytes = random.Random(1).randbytes
+    for number in range(files):
+        path = folder / f"{number:05d}"
+        path.write_bytes(random_bytes(size_bytes))
+        os.utime(path, (written_s, written_s))
 
 
 class Programs:
@@ -100,12 +113,9 @@ class Programs:
         return Tool([*dvc, "push", "-q"], [*dvc, "pull", "-q"], differ, [self.data, cached], before)
 
     def fill(self, files: int, size_bytes: int) -> None:
-        """Other files than before: every body differs from the others."""
+        """Other files than before."""
         self.clear(self._root)
-        self.data.mkdir(parents=True)
-        random_bytes = random.Random(1).randbytes
-        for number in range(files):
-            (self.data / f"{number:05d}").write_bytes(random_bytes(size_bytes))
+        write_files(self.data, files, size_bytes)
 
     def copy_rounds(self, label: str, rounds: int) -> Iterator[Rows]:
         for number in range(rounds):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from bench.artiv import ARTIV, artiv_cases
+from bench.artiv import ARTIV, artiv_cases, write_files
 from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
 from bench.places import NOT_OURS, SOURCE, TARGET, Places, open_places
@@ -107,10 +107,12 @@ def many_rounds(
 def download_rounds(
     places: Places, rounds: int, objects: int, rclone: str | None
 ) -> Iterator[Round]:
-    """CPU seconds. Each command has a folder that it has filled itself."""
-    fill(places, "download", objects)
-    down = places.folder / "down"
+    """CPU seconds. Objects are copies of old files; each command has filled its own folder."""
+    write_files(places.folder / "files", objects, SIZE_BYTES)
     own = [sys.executable, "-m", "skyplane_orchestration.cli", "sync", "-q"]
+    up = [f"{places.folder}/files/", f"{places.urls[0]}/download/", "--dst-endpoint"]
+    places.seconds([*own, *up, places.endpoints[0]])
+    down = places.folder / "down"
     own += [f"{places.urls[0]}/download/", f"{down / 'own'}/", "--src-endpoint"]
     commands = {OWN: [*own, places.endpoints[0]]}
     if rclone is not None:
