@@ -134,8 +134,10 @@ class Programs:
             yield rows
 
     def difference_rounds(self, rounds: int, here: int, there: int) -> Iterator[Rows]:
-        """Removes all files but the first `here`."""
-        for path in sorted(self.data.iterdir())[here:]:
+        """Removes all files but `here`, which are spread evenly over the keys."""
+        paths = sorted(self.data.iterdir())
+        step = len(paths) // here
+        for path in set(paths).difference(paths[step // 2 :: step]):
             path.unlink()
         tools = self.tools("tree" if there else "empty")
         for command in (command for tool in tools.values() for command in tool.before):
