@@ -28,7 +28,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from bench.artiv import ARTIV, artiv_cases, write_files
+from bench.artiv import (
+    ARTIV,
+    OWN,
+    RCLONE,
+    TRUST_OPTIONS,
+    TRUSTING,
+    artiv_cases,
+    write_files,
+)
 from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
 from bench.places import NOT_OURS, SOURCE, TARGET, Places, open_places
@@ -42,10 +50,8 @@ ROUNDS: Final = 3
 COMMIT_ROUNDS: Final = 7
 SIZE_BYTES: Final = 100
 
-TRUST_OPTIONS: Final = ("--trust-manifest",)
 NO_MANIFEST: Final = ("--manifest-at", "never")
 
-OWN, RCLONE, TRUSTING = "sync", "rclone", "sync --trust-manifest"
 OWN_LISTING, RCLONE_LISTING, LISTING = "ls", "rclone lsf", "the faster listing"
 WITHOUT: Final = "sync without a manifest"
 

@@ -112,4 +112,4 @@ def test_rounds_of_artiv_without_peers(places: Places) -> None:
     assert not list((places.folder / TARGET / TARGET).glob("small*"))
     programs.fill_target()
     [differences] = programs.difference_rounds(1, 2, 5)
-    assert set(differences["differ-2-5"].seconds) == {artiv.OWN}
+    assert set(differences["differ-2-5"].seconds) == {artiv.OWN, artiv.TRUSTING}
