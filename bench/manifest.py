@@ -5,24 +5,18 @@
 `exact-noop-50k`: `sync` of equal objects, beside rclone with `--size-only --fast-list`; the ETags
 differ, so that only the manifest shows that objects are equal. `trusted-noop-50k`: with
 `--trust-manifest`, beside the faster of two listings of the source. `noop-download-1k`: CPU
-seconds. `artiv`: see `bench.artiv`. `million`: a comparison of listings that are made up, in a
-process of its own. `commit`: seconds that the manifest adds to a run. Times are those of whole
-commands, in turn.
+seconds. `artiv` and `million`: see the modules of that name. `commit`: seconds that the manifest
+adds to a run. Times are those of whole commands, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -38,12 +32,10 @@ from bench.artiv import (
     write_files,
 )
 from bench.contest import Contest, Round, cases_of, run
+from bench.million import MILLION, million_cases
 from bench.peers import rclone_binary
 from bench.places import NOT_OURS, SOURCE, TARGET, Places, open_places
 from bench.report import Case, spread_of
-from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection.selection_rule import SelectionRule
-from skyplane_gateway.selection.selector import select
 
 ROUNDS: Final = 3
 #: A difference of two medians needs more.
@@ -59,7 +51,7 @@ EXACT: Final = Contest("exact-noop-50k", OWN, RCLONE, 1.3, 1.0)
 TRUSTED: Final = Contest("trusted-noop-50k", TRUSTING, LISTING, 1.5, 1.2)
 LISTINGS: Final = Contest("own-listing-50k", OWN_LISTING, RCLONE_LISTING, None, None)
 DOWNLOAD: Final = Contest("noop-download-1k", OWN, RCLONE, 2.0, 1.0, unit="x cpu")
-MILLION, COMMIT = "million", "commit"
+COMMIT: Final = "commit"
 ROWS: Final = (EXACT.case, TRUSTED.case, DOWNLOAD.case, ARTIV, MILLION, COMMIT)
 
 
@@ -164,75 +156,6 @@ def commit_case(rounds: Sequence[Round]) -> Case:
         spread=max(map(spread_of, times.values())),
         seconds={name: round(value, 3) for name, value in middles.items()},
     )
-
-
-def made_up(folder: str, objects: int, start_unix_s: float) -> Iterator[ObjectInfo]:
-    """A listing in the order of keys; every ETag differs from the others."""
-    for number in range(objects):
-        key = f"{folder}/part={number // 1000:04d}/{number:07d}.parquet"
-        yield ObjectInfo(key, 1024, f'"{number:032x}"', start_unix_s + number / 1000)
-
-
-def compare_million(objects: int) -> int:
-    """THE PART TO WIRE: compare listings of so many keys with a manifest; the rows to copy.
-
-    Until there are manifests it compares as `sync` does, by times.
-    """
-    rule = SelectionRule(
-        source_prefix="source/",
-        destination_prefix="copy/",
-        recursive=True,
-        conflict="replace-if-different",
-    )
-    written_s = time.time()
-    decided = select(
-        rule,
-        lambda _: made_up("source", objects, written_s - 1e6),
-        lambda _: made_up("copy", objects, written_s),
-    )
-    return sum(one.action == "copy" for one in decided)
-
-
-def print_million(objects: int) -> None:
-    """Of a process that does nothing else: seconds of the comparison, and peak memory.
-
-    The time that it takes to make the listings up does not count.
-    """
-    began_s = time.perf_counter()
-    for folder in ("source", "copy"):
-        deque(made_up(folder, objects, 0.0), 0)
-    listed_s = time.perf_counter()
-    to_copy = compare_million(objects)
-    seconds = time.perf_counter() - listed_s - (listed_s - began_s)
-    if to_copy:
-        raise AssertionError(f"{to_copy} equal objects would be copied")
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"mib": kib / 1024, "seconds": seconds}))
-
-
-def million_cases(rounds: int, objects: int) -> list[Case]:
-    code = f"from bench import manifest; manifest.print_million({objects})"
-    command = [sys.executable, "-c", code]
-    rows = [json.loads(subprocess.check_output(command, text=True)) for _ in range(rounds)]
-    memory, times = ([row[name] for row in rows] for name in ("mib", "seconds"))
-    return [
-        Case(
-            MILLION,
-            statistics.median(memory),
-            "MiB",
-            floor=600,
-            goal=300,
-            spread=spread_of(memory),
-        ),
-        Case(
-            f"{MILLION}-seconds",
-            statistics.median(times),
-            "s",
-            floor=10,
-            goal=5,
-            spread=spread_of(times),
-        ),
-    ]
 
 
 def measure(options: argparse.Namespace) -> tuple[list[Case], int]:

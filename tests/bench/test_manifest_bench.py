@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import artiv, files, manifest
+from bench import artiv, files, manifest, million
 from bench.contest import Round, options_of
 from bench.places import SOURCE, TARGET, Places, Unavailable, open_places
 
@@ -45,7 +45,7 @@ def test_without_peers_artiv_has_no_case() -> None:
 
 
 def test_a_commit_is_the_difference_of_medians() -> None:
-    rounds = [Round({manifest.OWN: a, manifest.WITHOUT: 1.0}) for a in (1.1, 1.2, 9.0)]
+    rounds = [Round({artiv.OWN: a, manifest.WITHOUT: 1.0}) for a in (1.1, 1.2, 9.0)]
     case = manifest.commit_case(rounds)
     assert (case.case, case.unit, case.holds) == ("commit", "s", True)
     assert case.value == pytest.approx(0.2)
@@ -58,14 +58,19 @@ def test_the_faster_listing_is_the_peer() -> None:
 
 
 def test_a_listing_that_is_made_up_is_in_order() -> None:
-    rows = list(manifest.made_up("copy", 2001, 1.0))
+    rows = list(million.made_up("copy/", 2001))
     assert [row.key for row in rows] == sorted({row.key for row in rows})
     assert len({row.etag for row in rows}) == 2001
 
 
-def test_equal_listings_leave_nothing_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
-    manifest.print_million(100)
-    assert json.loads(capsys.readouterr().out).keys() == {"mib", "seconds"}
+def test_a_comparison_by_a_manifest_copies_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in ("commit", "compare"):
+        million.print_step(step, str(tmp_path), 100)
+        assert json.loads(capsys.readouterr().out).keys() == {"mib", "seconds"}
+    with pytest.raises(AssertionError, match="1 objects would be copied"):
+        million.compare_million(tmp_path, 101)
 
 
 def test_figures_of_a_mount_are_beside_those_of_the_disk() -> None:
@@ -97,10 +102,10 @@ def places() -> Iterator[Places]:
 @pytest.mark.long
 def test_rounds_without_peers(places: Places) -> None:
     [exact] = manifest.many_rounds(places, 1, [manifest.EXACT.case], 5, None)
-    assert set(exact.seconds) == {manifest.OWN}
+    assert set(exact.seconds) == {artiv.OWN}
     assert len(list((places.folder / SOURCE / SOURCE / "many").iterdir())) == 5
     [download] = manifest.download_rounds(places, 1, 5, None)
-    assert 0 < download.seconds[manifest.OWN] < 10
+    assert 0 < download.seconds[artiv.OWN] < 10
 
 
 @pytest.mark.long
