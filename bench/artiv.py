@@ -150,7 +150,8 @@ class Programs:
             row = Round()
             for tool in tools.values():
                 for name, command in tool.differ.items():
-                    row.timed(name, map(self._places.seconds, [command]))
+                    if there or name != TRUSTING:  # An empty place has no manifest.
+                        row.timed(name, map(self._places.seconds, [command]))
             yield {f"differ-{here}-{there}": row}
 
     def fill_target(self) -> None:
