@@ -40,7 +40,9 @@ class BothEnds:
         spec = self._context.spec
         ahead_s = self._ahead_s - ahead_s_of(self._source.store)
         has_md5 = uses_md5(spec.source) and uses_md5(spec.destination)
-        return Ends(spec.source.kind, spec.destination.kind, ahead_s, has_md5, spec.source.name)
+        is_trusted = self._context.report.counters.trusted_unix_s > 0
+        kinds = spec.source.kind, spec.destination.kind
+        return Ends(*kinds, ahead_s, has_md5, spec.source.name, is_trusted)
 
     async def fetch_page(
         self, prefix: str, start_after: str | None
@@ -56,7 +58,7 @@ class BothEnds:
         page = await self._sinks.call("list", arguments)
         counters = self._context.report.counters
         counters.manifest_trouble = counters.manifest_trouble or page["manifest_trouble"]
-        counters.manifest_unix_s = page["manifest_unix_s"]
+        counters.trusted_unix_s = float(page["trusted_unix_s"])
         self._ahead_s = float(page["now_unix_s"]) - self._context.clock.wall()
         return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 

@@ -45,7 +45,8 @@ class Counters:
         reserved: how many listed keys are reserved for journals; not part of `found`.
         unmatched_patterns: patterns that no key of the source matches; known once `is_listed`.
         manifest_trouble: why objects were compared without the manifest; empty where none were.
-        manifest_unix_s: when the manifest of the destination was written; 0 for none.
+        trusted_unix_s: when the manifest was written that stood for the listing of the
+            destination; 0 for none.
         edited: objects that were changed at the destination since they were copied.
         archived: objects in `skipped` that the source has archived.
         server_side, server_side_bytes: objects that the store copied itself, in this epoch.
@@ -71,7 +72,7 @@ class Counters:
     reserved: int = 0
     unmatched_patterns: tuple[str, ...] = ()
     manifest_trouble: str = ""
-    manifest_unix_s: float = 0.0
+    trusted_unix_s: float = 0.0
     edited: int = 0
     archived: int = 0
     server_side: int = 0

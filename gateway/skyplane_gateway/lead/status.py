@@ -17,7 +17,7 @@ _COUNTERS: Final = (
     *("copied", "copied_bytes", "copied_earlier", "copied_earlier_bytes"),
     *("skipped", "skipped_bytes", "failed", "failed_bytes", "unfinished"),
     *("archived", "pinned_by_time", "reserved", "unmatched_patterns"),
-    *("manifest_trouble", "manifest_unix_s", "edited"),
+    *("manifest_trouble", "trusted_unix_s", "edited"),
 )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from skyplane_gateway.common.errors import ManifestUnreadable
@@ -38,17 +39,19 @@ class Row(NamedTuple):
     size_bytes: int
 
 
-def encode_index(rows: Sequence[Row]) -> tuple[bytes, tuple[str, ...], list[tuple[str, int]]]:
-    """The index of rows in the order of their keys, its stores, and its blocks."""
-    stores = sorted({row.store for row in rows})
-    numbers = {name: number for number, name in enumerate(stores)}
-    step = max(_BLOCK_ROWS, -(-len(rows) // _MOST_BLOCKS))
+def encode_index(
+    rows: Iterable[Row], count: int
+) -> tuple[bytes, tuple[str, ...], list[tuple[str, int]]]:
+    """The index of `count` rows in the order of their keys, its stores, and its blocks."""
+    left, numbers = iter(rows), dict[str, int]()
+    step = max(_BLOCK_ROWS, -(-count // _MOST_BLOCKS))
     body, blocks = bytearray(), []
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
+    while part := list(islice(left, step)):
+        for row in part:
+            numbers.setdefault(row.store, len(numbers))
         blocks.append((part[0].key, len(body)))
         body += zlib.compress(json.dumps(_columns(part, numbers)).encode(), _LEVEL)
-    return bytes(body), tuple(stores), blocks
+    return bytes(body), tuple(numbers), blocks
 
 
 def _columns(rows: Sequence[Row], numbers: dict[str, int]) -> list[list[object]]:

@@ -37,13 +37,13 @@ class ManifestReader:
 
     Attributes:
         trouble: why rows are missing; empty where none are.
-        used: rows whose object a listing had.
+        is_trusted: a listing was made by its rows alone.
         pointer: None before the first read, and where there is no manifest.
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self.trouble = ""
-        self.used = 0
+        self.is_trusted = False
         self.pointer: Pointer | None = None
         self._store = store
         self._folder = folder
@@ -53,10 +53,10 @@ class ManifestReader:
         self._held: KeyCursor[Row] | None = None
 
     @property
-    def as_of_unix_s(self) -> float:
-        """When it was written last; 0 where there is none."""
+    def trusted_unix_s(self) -> float:
+        """When it was written, if a listing was made by its rows alone; else 0."""
         snapshots = self.pointer.snapshots if self.pointer is not None else ()
-        return snapshots[-1].committed_unix_s if snapshots else 0.0
+        return snapshots[-1].committed_unix_s if self.is_trusted and snapshots else 0.0
 
     def beside(
         self, listing: Iterator[ObjectInfo], prefix: str, start_after: str | None = None
@@ -70,7 +70,6 @@ class ManifestReader:
                     cursor = self._cursor_from(start)
                 row = cursor.at(info.key[len(self._folder) :])
                 if row is not None and row.copy:
-                    self.used += 1
                     # The listing has made the row for this caller alone. A copy of each would take
                     # half of the time of a comparison.
                     object.__setattr__(info, "recorded", self._recorded(row, info))
@@ -103,12 +102,12 @@ class ManifestReader:
         if first is None and (self.trouble or self.pointer is None):
             yield from store_lists
             return
+        self.is_trusted = True
         for row in chain([] if first is None else [first], rows):
             key = self._folder + row.key
             if not key.startswith(prefix):
                 return
             if row.copy and key != start_after:
-                self.used += 1
                 etag = without_inode(row.copy)
                 recorded = RecordedCopy(row.store, row.source_key, row.version, row.crc32c, "same")
                 # Without a time: what no row decides is asked.

@@ -52,6 +52,7 @@ class Ends:
     """Kinds of both stores, and by how much the destination's clock is ahead of the source's.
 
     `uses_md5`: what both state as an MD5 counts. `source_name`: see `StoreSpec.name`.
+    `is_trusted`: the manifest of the destination stands for its listing.
     """
 
     source_kind: str = ""
@@ -59,6 +60,7 @@ class Ends:
     ahead_s: float = 0.0
     uses_md5: bool = True
     source_name: str = ""
+    is_trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def open_questions(
         return []
     asked = []
     for found, there in pairs:
-        if there is None and (rule.trust_manifest or _may_be_folder(found, ends)):
+        if there is None and (ends.is_trusted or _may_be_folder(found, ends)):
             there = replace(found.source, key=found.key)
             asked.append(ComparisonQuestion("destination", found.source, there))
         elif there is not None:

@@ -142,7 +142,7 @@ def decide(
         return kept_out
     answer = candidate.answer
     if destination is None and answer is not None and answer.destination is not None:
-        if not rule.trust_manifest:
+        if not ends.is_trusted:
             return _decided(candidate, None, "skip", _by_rule("the folder is there", rule))
         destination = answer.destination
     if destination is None:

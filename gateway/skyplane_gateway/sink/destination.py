@@ -202,7 +202,7 @@ class Destination:
             "more": len(page) == limit,
             "now_unix_s": self._clock.wall() + ahead_s_of(self.store),
             "manifest_trouble": "" if manifest is None else manifest.trouble,
-            "manifest_unix_s": 0.0 if manifest is None else manifest.as_of_unix_s,
+            "trusted_unix_s": 0.0 if manifest is None else manifest.trusted_unix_s,
         }
 
     def _manifest_of(self, folder: str | None) -> ManifestReader | None:

@@ -8,13 +8,15 @@ from functools import cache
 
 from skyplane_gateway.common.wording import FieldName
 from skyplane_orchestration.errors import ConfigurationInvalid, UnknownRegion
-from skyplane_orchestration.grids.rows import Findings, read_rows
-from skyplane_orchestration.grids.tables import shipped_files
 from skyplane_orchestration.model.location import LOCAL_CLOUD, did_you_mean, parse_region_tag
 
 
 @cache
 def shipped_tags() -> tuple[str, ...]:
+    # Imported here: most runs name no region.
+    from skyplane_orchestration.grids.rows import Findings, read_rows
+    from skyplane_orchestration.grids.tables import shipped_files
+
     rows = read_rows(shipped_files(), "regions.csv", ("region",), Findings())
     return tuple(row["region"] for row in rows)
 

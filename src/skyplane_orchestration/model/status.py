@@ -43,7 +43,8 @@ class TransferStatus:
         unmatched_patterns: patterns of the job that no key of the source matches, each with its
             kind, such as `exclude 'tmp'`.
         manifest_trouble: why objects were compared without the manifest of the destination.
-        manifest_unix_s: when that manifest was written; 0 where none was read.
+        trusted_unix_s: when the manifest was written that stood for the listing of the
+            destination; 0 for none.
         edited: objects that were changed at the destination since they were copied.
         source_digest: see `TransferResult.source_digest`; empty until `listed`.
         earlier: bytes and seconds of the epochs before this one.
@@ -79,7 +80,7 @@ class TransferStatus:
     reserved: int = 0
     unmatched_patterns: tuple[str, ...] = ()
     manifest_trouble: str = ""
-    manifest_unix_s: float = 0.0
+    trusted_unix_s: float = 0.0
     edited: int = 0
     source_digest: str = ""
     largest: tuple[Mapping[str, Any], ...] = ()

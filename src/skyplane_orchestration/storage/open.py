@@ -185,11 +185,15 @@ def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
     return ask
 
 
-def ends_of(source: ObjectStore, destination: ObjectStore) -> Ends:
+def ends_of(
+    source: ObjectStore, destination: ObjectStore, manifest: ManifestReader | None = None
+) -> Ends:
     """For `select`: as far as both are listed."""
     ahead_s = ahead_s_of(destination) - ahead_s_of(source)
     has_md5 = uses_md5(source.spec) and uses_md5(destination.spec)
-    return Ends(source.spec.kind, destination.spec.kind, ahead_s, has_md5, source.spec.name)
+    is_trusted = manifest is not None and manifest.is_trusted
+    kinds = source.spec.kind, destination.spec.kind
+    return Ends(*kinds, ahead_s, has_md5, source.spec.name, is_trusted)
 
 
 def transfer_spec_of(job: TransferJob) -> TransferSpec:

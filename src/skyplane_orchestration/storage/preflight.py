@@ -251,7 +251,7 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
             check_key=partial(check_destination_key, job.destination.kind),
             escape_name=partial(escape_name, job.destination.kind),
             ask=asker_of(source, destination),
-            ends=partial(ends_of, source, destination),
+            ends=partial(ends_of, source, destination, manifest),
         )
         for row in rows:
             selected += 1

@@ -45,10 +45,10 @@ def _record(
 ) -> None:
     from skyplane_orchestration.storage.manifest.commit import ManifestCommit
     from skyplane_orchestration.storage.manifest.rows import (
-        DELETED,
         copied_rows,
         deleted_rows,
         table_of,
+        without_deleted,
     )
 
     now_s, folder = context.clock.wall(), journal_folder(job)
@@ -61,7 +61,7 @@ def _record(
     with open_location(job.destination, context.credentials) as store:
         copied = copied_rows(report, store, folder, **of_all)
         rows = table_of(chain(copied, deleted_rows(deleted, folder, **of_all)))
-        gone = rows["state"].to_pylist().count(DELETED)
+        gone = rows.num_rows - without_deleted(rows).num_rows
         if not rows.num_rows or (gone == rows.num_rows and read_pointer(store, folder) is None):
             return
         snapshot = Snapshot(

@@ -153,7 +153,7 @@ def result_if_unchanged(
             *manifest_warnings(
                 job,
                 manifest.trouble if manifest else "",
-                manifest.as_of_unix_s if manifest else 0.0,
+                manifest.trusted_unix_s if manifest else 0.0,
                 listings.edited,
             ),
             # The listings for the deletes show both ends.
@@ -208,7 +208,7 @@ def _rows(
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
         ask=ask,
-        ends=partial(ends_of, source, destination),
+        ends=partial(ends_of, source, destination, listings.manifest),
     )
 
 

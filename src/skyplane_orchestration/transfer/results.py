@@ -124,9 +124,7 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:
     # The listings for the deletes show both ends.
     patterns = () if job.delete else status.unmatched_patterns
     yield from unmatched_warnings(patterns, "at the source", rule_of(job))
-    yield from manifest_warnings(
-        job, status.manifest_trouble, status.manifest_unix_s, status.edited
-    )
+    yield from manifest_warnings(job, status.manifest_trouble, status.trusted_unix_s, status.edited)
     if status.pinned_by_time:
         yield (
             f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')};"
@@ -142,11 +140,11 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:
 
 
 def manifest_warnings(
-    job: TransferJob, trouble: str, as_of_unix_s: float, edited: int
+    job: TransferJob, trouble: str, trusted_unix_s: float, edited: int
 ) -> Iterator[str]:
     """What a run says of the manifest of its destination."""
-    if job.trust_manifest and not trouble and as_of_unix_s:
-        when = datetime.fromtimestamp(as_of_unix_s, UTC).isoformat(" ", "seconds")
+    if trusted_unix_s:
+        when = datetime.fromtimestamp(trusted_unix_s, UTC).isoformat(" ", "seconds")
         yield f"only the source was listed: the manifest of the destination of {when} was trusted"
     if trouble:
         yield f"objects were compared without the manifest of the destination: {trouble}"

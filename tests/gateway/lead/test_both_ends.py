@@ -24,6 +24,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.backoff import Retries
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
+from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
 from skyplane_gateway.selection.questions import ComparisonQuestion
@@ -61,7 +62,7 @@ class Lab:
                 ),
                 source=source,
                 sinks=SimpleNamespace(call=self._call),
-                report=SimpleNamespace(counters=SimpleNamespace(manifest_trouble="")),
+                report=Report(),
                 retries=retries,
                 clock=self.clock.clock,
             ),

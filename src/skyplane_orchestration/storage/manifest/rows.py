@@ -43,6 +43,8 @@ DELETED: Final = "deleted"
 
 _STATES: Final = {"copied": "copied", "skipped": "verified"}
 _BATCH_ROWS: Final = 50_000
+#: Rows that are Python objects at once.
+_INDEX_ROWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def files_of(table: pa.Table, name: str) -> SegmentFiles:
     """The files of a segment with these rows."""
     body = io.BytesIO()
     pq.write_table(table, body, compression="zstd")
-    index, stores, blocks = encode_index(list(_index_rows(table)))
+    index, stores, blocks = encode_index(_index_rows(table), table.num_rows)
     parquet = body.getvalue()
     segment = Segment(
         name,
@@ -156,7 +158,8 @@ def files_of(table: pa.Table, name: str) -> SegmentFiles:
 
 def _index_rows(table: pa.Table) -> Iterator[Row]:
     names = ("key", "copy", "source_store", "source_key", "source_version", "crc32c", "bytes")
-    return map(Row, *(table[name].to_pylist() for name in names))
+    for batch in table.select(names).to_batches(_INDEX_ROWS):
+        yield from map(Row, *(column.to_pylist() for column in batch.columns))
 
 
 def read_parquet(body: bytes) -> pa.Table:
