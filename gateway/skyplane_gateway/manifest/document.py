@@ -17,6 +17,7 @@ from skyplane_gateway.common.errors import (
     ManifestUnreadable,
     NotFound,
     ObjectTooLarge,
+    PermissionDenied,
     PreconditionFailed,
 )
 from skyplane_gateway.common.objects import MANIFEST_FOLDER
@@ -138,6 +139,11 @@ def read_pointer(store: ObjectStore, folder: str) -> tuple[Pointer, str] | None:
         try:
             info, body = read_object(store, key, max_bytes=_MAX_POINTER_BYTES)
         except NotFound:
+            return None
+        except PermissionDenied:
+            # S3 says so of a missing key if a policy allows to list certain prefixes only.
+            if any(one.key == key for one in store.list(key)):
+                raise
             return None
         except PreconditionFailed:
             continue

@@ -7,7 +7,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.kept_properties import KEEP
-from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.common.objects import MANIFEST_FOLDER, Credentials
 from skyplane_gateway.config import End
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
@@ -59,7 +59,8 @@ def reaches_of(job: TransferJob, side: End) -> tuple[Reach, ...]:
     written = Reach(destination_spec(job), (folder,), writes=True, keeps_tags=keeps_tags)
     if not job.recursive and job.on_illegal_key != "escape":
         copy = map_key(key, key, job.destination.key, recursive=False)
-        written = replace(written, folders=(folder + JOURNAL_FOLDER,), keys=(copy,))
+        own = (JOURNAL_FOLDER, MANIFEST_FOLDER)[: 1 + job.reads_manifest]
+        written = replace(written, folders=tuple(folder + one for one in own), keys=(copy,))
     # A store that copies by itself reads the source with the credentials of the destination.
     return (written,) if why_not_server_side(job) else (written, read)
 
