@@ -157,11 +157,12 @@ def _touched(copy: RecordedCopy, answer: ComparisonAnswer | None, *, of_source: 
         kind = "checksums" if copy.state == "touched" else "source-checksum"
     if answer is None:
         return Verdict(True, "the inode of the file was changed", kind)
-    asked = [answer.source] if of_source else []
-    asked += [answer.destination] if copy.state == "touched" else []
-    if all(one is not None and one.crc32c == copy.crc32c for one in asked):
-        return _EQUAL
-    return Verdict(True, "the file was changed, and got its time back")
+    there = answer.destination
+    if copy.state == "touched" and (there is None or there.crc32c != copy.crc32c):
+        return _EDITED
+    if of_source and (answer.source is None or answer.source.crc32c != copy.crc32c):
+        return Verdict(True, "the file was changed, and got its time back")
+    return _EQUAL
 
 
 def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict | None:
