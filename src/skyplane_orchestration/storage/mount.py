@@ -1,0 +1,170 @@
+"""Places as folders of this machine, by tools that others keep: rclone, else the cloud's own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from skyplane_orchestration.errors import ConfigurationInvalid, MountFailed
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.access import access_to
+from skyplane_orchestration.storage.mount_tools import TOOLS
+
+log = logging.getLogger(__name__)
+
+_DEVICE: Final = Path("/dev/fuse")
+#: Within so long a tool mounts; and ends, once it is unmounted or told to.
+_START_S: Final = 60.0
+_END_S: Final = 20.0
+#: For so long a folder may be in use before it is unmounted nevertheless.
+_BUSY_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder that a tool serves; in `cache` rclone keeps what it has not uploaded."""
+
+    folder: Path
+    tool: str
+    cache: Path
+    process: subprocess.Popen[bytes]
+
+    def wait(self) -> None:
+        """Wait until somebody unmounts the folder. Raises MountFailed: the tool has failed."""
+        if status := self.process.wait():
+            raise MountFailed(f"{self.tool} has ended ({status}); {self.folder} is unmounted")
+
+    def unsaved(self) -> int:
+        """Files that are not uploaded, as rclone notes them on disk from their first write."""
+        return sum(map(_is_unsaved, self.cache.glob("vfsMeta/**/*")))
+
+
+def _is_unsaved(path: Path) -> bool:
+    try:
+        # An empty note is being written.
+        return path.is_file() and '"Dirty": false' not in path.read_text()
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def mounted(
+    place: Location, folder: Path, credentials: CredentialSources, *, read_only: bool = False
+) -> Iterator[Mount]:
+    """Serve a place in an empty folder until the block ends, then wait for uploads and unmount.
+
+    Raises:
+        ConfigurationInvalid: it cannot be mounted here; nothing has changed.
+        StoreError: the place is missing or closed to us.
+        MountFailed: the tool has failed, or not all is uploaded; the message says where it is.
+    """
+    folder = _mountable(place, folder)
+    tools = TOOLS[place.kind]
+    tool = next(filter(shutil.which, tools), "")
+    if not tool:
+        raise ConfigurationInvalid(
+            f"{' or '.join(tools)} is not on the PATH; install rclone (https://rclone.org/install)"
+        )
+    place = preflight.located(place, credentials)
+    preflight.check_place(place, credentials)
+    access = access_to(place, credentials)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skyplane-orch"
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cache = Path(tempfile.mkdtemp(prefix="mount-", dir=base))
+    command, given = tools[tool](access, str(folder), str(cache), read_only)
+    # The tool unmounts if this process is killed. Ctrl-C is for this process alone.
+    setpriv = shutil.which("setpriv")
+    process = subprocess.Popen(
+        [*((setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()), *command],
+        stdin=subprocess.DEVNULL,
+        env={name: value for name, value in {**os.environ, **given}.items() if value},
+        start_new_session=True,
+    )
+    mount = Mount(folder, tool, cache, process)
+    try:
+        deadline = time.monotonic() + _START_S
+        while not is_mounted(folder):
+            if mount.process.poll() is not None or time.monotonic() > deadline:
+                raise MountFailed(f"{tool} does not mount {place.url!r}")
+            time.sleep(_PAUSE_S)
+        yield mount
+    finally:
+        _end(mount)
+
+
+def _mountable(place: Location, folder: Path) -> Path:
+    """The folder, without links. Raises ConfigurationInvalid."""
+    if place.kind == "file":
+        raise ConfigurationInvalid(f"/{place.key} is a folder of this machine; use it as it is")
+    if not _DEVICE.exists():
+        raise ConfigurationInvalid(
+            f"this machine has no {_DEVICE}; load the kernel's module fuse, or give the device to"
+            " the container"
+        )
+    if not shutil.which("fusermount3"):
+        raise ConfigurationInvalid("fusermount3 is not on the PATH; install the package fuse3")
+    try:
+        folder = folder.resolve(strict=True)
+        problem = "is not empty" if any(folder.iterdir()) else ""
+    except OSError as error:
+        problem = f"cannot be used ({error.strerror})"
+    if problem or is_mounted(folder):
+        raise ConfigurationInvalid(f"{folder} {problem or 'is mounted'}; give an empty folder")
+    return folder
+
+
+def _end(mount: Mount) -> None:
+    """Wait for uploads, unmount, end the tool. Raises MountFailed if not all is uploaded."""
+    try:
+        _unmount_once_saved(mount)
+    finally:
+        mount.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            mount.process.wait(_END_S)
+        mount.process.kill()
+        mount.process.wait()
+        # It is in use, or its tool was killed.
+        if is_mounted(mount.folder):
+            _unmount(mount.folder, "-uz")
+    if left := mount.unsaved():
+        raise MountFailed(f"{counted(left, 'file')} not uploaded; copy them from {mount.cache}/vfs")
+    shutil.rmtree(mount.cache, ignore_errors=True)
+
+
+def _unmount_once_saved(mount: Mount) -> None:
+    busy_since, said = 0.0, 0
+    while mount.process.poll() is None and is_mounted(mount.folder):
+        left = mount.unsaved()
+        if left > said:
+            said = left
+            log.warning("waiting for the upload of %s", counted(left, "file"))
+        if not left:
+            busy_since = busy_since or time.monotonic()
+            if _unmount(mount.folder, "-u") or time.monotonic() > busy_since + _BUSY_S:
+                return
+        time.sleep(_PAUSE_S)
+
+
+def is_mounted(folder: Path) -> bool:
+    """Whether something is mounted there, also if it does not answer any more."""
+    name = "".join(f"\\{ord(one):03o}" if one in " \t\n\\" else one for one in str(folder))
+    rows = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    return any(row.split(" ")[1] == name for row in rows.splitlines())
+
+
+def _unmount(folder: Path, how: str) -> bool:
+    words = ["fusermount3", how, str(folder)]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
