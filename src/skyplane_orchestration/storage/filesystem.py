@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from importlib import import_module
 from typing import Any, Final
 
+from skyplane_gateway.stores import is_google
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.access import FSSPEC, Access, access_to
 
-#: Kind of store -> name of its class in fsspec.
-_PROTOCOLS: Final = {"s3": "s3", "gcs": "gcs", "azure": "abfs", "file": "file"}
+#: Kind of store -> module and class.
+_CLASSES: Final = {
+    "s3": ("s3fs", "S3FileSystem"),
+    "gcs": ("gcsfs", "GCSFileSystem"),
+    "azure": ("adlfs", "AzureBlobFileSystem"),
+    "file": ("fsspec.implementations.local", "LocalFileSystem"),
+}
 
 
 # Any: fsspec has no types.
@@ -23,15 +30,17 @@ def filesystem_of(place: Location) -> tuple[Any, str]:
         MissingExtra: a package is not installed.
         ConfigurationInvalid, StoreError: the credentials cannot be used.
     """
+    module, name = _CLASSES[place.kind]
     try:
-        from fsspec import get_filesystem_class
-
-        kind = get_filesystem_class(_PROTOCOLS[place.kind])
+        kind = getattr(import_module(module), name)
+        if place.kind == "file":
+            return kind(), f"/{place.key}"
+        access = access_to(place, CredentialSources())
+        if place.kind == "gcs" and not is_google(access.endpoint):
+            # The other class asks by gRPC what the bucket is.
+            kind = import_module("gcsfs.core").GCSFileSystem
     except ImportError as error:
         raise MissingExtra.of(f"fsspec for {place.url!r}", "fsspec") from error
-    if place.kind == "file":
-        return kind(), f"/{place.key}"
-    access = access_to(place, CredentialSources())
     return kind(**{"s3": _s3, "gcs": _gcs, "azure": _azure}[place.kind](access)), access.path
 
 

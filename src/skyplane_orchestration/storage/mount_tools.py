@@ -80,8 +80,8 @@ def _gcsfuse(access: Access, folder: str, cache: str, read_only: bool) -> Comman
         custom_endpoint=access.endpoint,
         billing_project=access.option("user_project"),
         anonymous_access=access.is_anonymous,
-        o="ro" if read_only else "",
     )
+    options += ["-o", "ro"] if read_only else []
     return ["gcsfuse", *options, access.bucket, folder], access.given_to(OWN_TOOL)
 
 
