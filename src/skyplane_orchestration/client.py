@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
-    from skyplane_orchestration.storage.mount import Mount
     from skyplane_orchestration.storage.place_digest import SourceVersion
     from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
@@ -238,14 +236,6 @@ class Client:
         return source_version(
             place, self._credentials, recursive=recursive, include=include, exclude=exclude
         )
-
-    def mount(
-        self, location: Location, folder: str | Path, *, read_only: bool = False
-    ) -> AbstractContextManager[Mount]:
-        """Serve a place in an empty folder for a block; see `storage.mount.mounted`."""
-        from skyplane_orchestration.storage.mount import mounted
-
-        return mounted(location, Path(folder), self._credentials, read_only=read_only)
 
     def check_place(self, location: Location) -> None:
         """Check that a bucket exists and may be listed. Raises StoreError."""

@@ -152,14 +152,10 @@ class Location(Document, what="a location"):
         return replace(self, region=region)
 
     def fsspec(self) -> tuple[Any, str]:
-        """A file system of fsspec and the path of this place in it; see docs/how-to/files.md.
-
-        Takes references `profile:` and `env:`. Raises MissingExtra or another ConfigurationInvalid.
-        """
-        # By their names: the model knows nothing above it.
-        above = import_module("skyplane_orchestration.storage.filesystem")
-        found: tuple[Any, str] = above.filesystem_of(self)
-        return found
+        """A file system of fsspec, and the path in it. Raises ConfigurationInvalid."""
+        # By its name: the model knows nothing above it.
+        above: Any = import_module("skyplane_orchestration.storage.other_tools")
+        return above.filesystem_of(self)  # type: ignore[no-any-return]
 
     def url_of(self, key: str) -> str:
         """The URL of another key in the same bucket, in the spelling of this one."""

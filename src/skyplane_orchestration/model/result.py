@@ -205,15 +205,13 @@ class TransferResult(Document, what="a transfer result", version=SCHEMA_VERSION)
     unchecked: int = 0
     measured: tuple[EdgeMeasurement, ...] = ()
 
-    def open(self, key: str = "", mode: str = "rb", *, at: Location | None = None) -> Any:
-        """Open a copy as a file, by `Location.fsspec`.
+    def open(self, key: str = "", mode: str = "rb", at: Location | None = None) -> Any:
+        """Open a copy below the destination, or the one copy, by `Location.fsspec`.
 
-        Args:
-            key: below the destination; empty if that is the copy itself.
-            at: the destination with its endpoint and credentials, which a result does not hold.
+        `at` is the destination with its endpoint and credentials, which a result does not hold.
         """
         filesystem, path = (at or Location(self.destination)).fsspec()
-        return filesystem.open(f"{path}/{key}" if key else path, mode)
+        return filesystem.open(f"{path.rstrip('/')}/{key}" if key else path, mode)
 
     def _repr_html_(self) -> str:
         # By its name: the model knows nothing above it.

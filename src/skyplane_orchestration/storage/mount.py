@@ -19,18 +19,13 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.storage.access import access_to
-from skyplane_orchestration.storage.mount_tools import TOOLS
+from skyplane_orchestration.storage.other_tools import TOOLS, access_to
 
 log = logging.getLogger(__name__)
 
 _DEVICE: Final = Path("/dev/fuse")
-#: Within so long a tool mounts; and ends, once it is unmounted or told to.
-_START_S: Final = 60.0
-_END_S: Final = 20.0
-#: For so long a folder may be in use before it is unmounted nevertheless.
-_BUSY_S: Final = 5.0
-_PAUSE_S: Final = 0.05
+#: A tool mounts and ends within so long; a folder in use is unmounted after so long.
+_START_S, _END_S, _BUSY_S, _PAUSE_S = 60.0, 20.0, 5.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +48,15 @@ class Mount:
 
 
 def _is_unsaved(path: Path) -> bool:
-    try:
+    with suppress(FileNotFoundError):
         # An empty note is being written.
         return path.is_file() and '"Dirty": false' not in path.read_text()
-    except FileNotFoundError:
-        return False
+    return False
 
 
 @contextmanager
 def mounted(
-    place: Location, folder: Path, credentials: CredentialSources, *, read_only: bool = False
+    place: Location, folder: Path, credentials: CredentialSources, read_only: bool
 ) -> Iterator[Mount]:
     """Serve a place in an empty folder until the block ends, then wait for uploads and unmount.
 
@@ -71,33 +65,27 @@ def mounted(
         StoreError: the place is missing or closed to us.
         MountFailed: the tool has failed, or not all is uploaded; the message says where it is.
     """
-    folder = _mountable(place, folder)
-    tools = TOOLS[place.kind]
-    tool = next(filter(shutil.which, tools), "")
-    if not tool:
-        raise ConfigurationInvalid(
-            f"{' or '.join(tools)} is not on the PATH; install rclone (https://rclone.org/install)"
-        )
+    folder, tool = _mountable(place, folder)
     place = preflight.located(place, credentials)
     preflight.check_place(place, credentials)
     access = access_to(place, credentials)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skyplane-orch"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     cache = Path(tempfile.mkdtemp(prefix="mount-", dir=base))
-    command, given = tools[tool](access, str(folder), str(cache), read_only)
+    command, given = TOOLS[place.kind][tool](access, str(folder), str(cache), read_only)
     # The tool unmounts if this process is killed. Ctrl-C is for this process alone.
     setpriv = shutil.which("setpriv")
     process = subprocess.Popen(
         [*((setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()), *command],
         stdin=subprocess.DEVNULL,
-        env={name: value for name, value in {**os.environ, **given}.items() if value},
+        env={name: value for name, value in (os.environ | given).items() if value},
         start_new_session=True,
     )
     mount = Mount(folder, tool, cache, process)
     try:
         deadline = time.monotonic() + _START_S
         while not is_mounted(folder):
-            if mount.process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise MountFailed(f"{tool} does not mount {place.url!r}")
             time.sleep(_PAUSE_S)
         yield mount
@@ -105,25 +93,27 @@ def mounted(
         _end(mount)
 
 
-def _mountable(place: Location, folder: Path) -> Path:
-    """The folder, without links. Raises ConfigurationInvalid."""
-    if place.kind == "file":
-        raise ConfigurationInvalid(f"/{place.key} is a folder of this machine; use it as it is")
-    if not _DEVICE.exists():
-        raise ConfigurationInvalid(
-            f"this machine has no {_DEVICE}; load the kernel's module fuse, or give the device to"
-            " the container"
-        )
-    if not shutil.which("fusermount3"):
-        raise ConfigurationInvalid("fusermount3 is not on the PATH; install the package fuse3")
+def _mountable(place: Location, folder: Path) -> tuple[Path, str]:
+    """The folder without links, and the tool. Raises ConfigurationInvalid."""
+    tools, problem = TOOLS.get(place.kind, {}), ""
+    tool = next(filter(shutil.which, tools), "")
     try:
         folder = folder.resolve(strict=True)
-        problem = "is not empty" if any(folder.iterdir()) else ""
+        if any(folder.iterdir()) or is_mounted(folder):
+            problem = f"{folder} is not empty; give an empty folder"
     except OSError as error:
-        problem = f"cannot be used ({error.strerror})"
-    if problem or is_mounted(folder):
-        raise ConfigurationInvalid(f"{folder} {problem or 'is mounted'}; give an empty folder")
-    return folder
+        problem = f"{folder} cannot be used ({error.strerror}); give an empty folder"
+    if not tools:
+        problem = f"/{place.key} is a folder of this machine; use it as it is"
+    elif not _DEVICE.exists():
+        problem = f"there is no {_DEVICE}; load the module fuse, or give a container this device"
+    elif not shutil.which("fusermount3"):
+        problem = "fusermount3 is not on the PATH; install the package fuse3"
+    elif not tool:
+        problem = f"{' or '.join(tools)} is not on the PATH; install rclone, https://rclone.org"
+    if problem:
+        raise ConfigurationInvalid(problem)
+    return folder, tool
 
 
 def _end(mount: Mount) -> None:

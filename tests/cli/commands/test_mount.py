@@ -44,7 +44,7 @@ def test_it_says_what_to_install(
 ) -> None:
     (tmp_path / "empty").mkdir()
     line = said(capsys, url, tmp_path / "empty")
-    assert f"rclone or {tool} is not on the PATH; install rclone (https://rclone.org" in line
+    assert f"rclone or {tool} is not on the PATH; install rclone, https://rclone.org" in line
 
 
 def test_a_place_of_files_is_refused(
@@ -57,6 +57,7 @@ def test_a_place_of_files_is_refused(
 def test_a_folder_that_is_not_there_or_not_empty(
     programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    add(programs, "rclone")
     line = said(capsys, "s3://bucket/", tmp_path / "none")
     assert "none cannot be used (No such file or directory); give an empty folder" in line
     assert "is not empty" in said(capsys, "s3://bucket/", tmp_path)
@@ -70,4 +71,4 @@ def test_a_machine_without_fuse(
     (programs / "fusermount3").unlink()
     assert "install the package fuse3" in said(capsys, "s3://bucket/", tmp_path)
     (tmp_path / "device").unlink()
-    assert "this machine has no" in said(capsys, "s3://bucket/", tmp_path)
+    assert "there is no" in said(capsys, "s3://bucket/", tmp_path)

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import location_from
@@ -19,27 +18,30 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "mount", help="show a bucket as a folder until Ctrl-C, by rclone or the cloud's own tool"
     )
-    where = arguments.ANY_PLACE.removesuffix(" or a path")
-    parser.add_argument("src", metavar="URL", help=f"what to mount: {where}")
+    parser.add_argument("src", metavar="URL", help="what to mount, such as s3://bucket/folder/")
     parser.add_argument("folder", metavar="DIR", type=Path, help="an empty folder")
     arguments.add_location(parser.add_argument_group("location"), "src", "place")
     add_flags(parser, read_only="let nobody write to DIR")
-    arguments.add_common(parser, run)
+    arguments.add_output(parser)
+    parser.set_defaults(run_command=run, parser=parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Ends with Ctrl-C, SIGTERM, or the end of the tool; waits for uploads."""
-    with as_bad_input():
+    """Ends with Ctrl-C, SIGTERM, or the end of the tool."""
+    from skyplane_orchestration.security.store_credentials import CredentialSources
+    from skyplane_orchestration.storage.mount import mounted
+
+    own = CredentialSources()
+    with as_bad_input(ConfigurationInvalid, NotFound):
         place = location_from(options, "src")
-        client = open_client(options)
-    with (
-        as_bad_input(ConfigurationInvalid, NotFound),
-        client.mount(place, options.folder, read_only=options.read_only) as mount,
-        suppress(KeyboardInterrupt),
-    ):
-        if console.is_json:
-            console.write_json({"url": place.url, "folder": str(mount.folder), "tool": mount.tool})
-        else:
-            console.print(f"{place.url} is at {mount.folder} by {mount.tool}; Ctrl-C unmounts it")
-        mount.wait()
+        with mounted(place, options.folder, own, options.read_only) as mount:
+            document = {"url": place.url, "folder": str(mount.folder), "tool": mount.tool}
+            if console.is_json:
+                console.write_json(document)
+            else:
+                console.print(
+                    "{url} is at {folder} by {tool}; Ctrl-C unmounts it".format(**document)
+                )
+            with suppress(KeyboardInterrupt):
+                mount.wait()
     return SUCCESS

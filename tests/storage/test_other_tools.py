@@ -7,8 +7,7 @@ import pytest
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.access import access_to
-from skyplane_orchestration.storage.mount_tools import TOOLS, Command
+from skyplane_orchestration.storage.other_tools import TOOLS, Command, access_to
 
 SECRETS = {
     "K_ACCESS_KEY_ID": "hush-id",
@@ -59,18 +58,18 @@ def test_rclone_and_s3() -> None:
         "access_key_id": "hush-id",
         "secret_access_key": "hush-key",
         "session_token": "hush-session",
-        "env_auth": "false",
+        "env_auth": "False",
     }
     assert wanted.items() <= remote(S3).items()
 
 
 def test_rclone_finds_the_users_own_credentials_and_those_of_a_profile() -> None:
     own = remote(Location("s3://bucket", "aws:eu-west-3"))
-    assert (own["provider"], own["env_auth"], own["endpoint"]) == ("AWS", "true", "")
+    assert (own["provider"], own["env_auth"], own["endpoint"]) == ("AWS", "True", "")
     named = remote(Location("s3://bucket", "aws:eu-west-3", "", "profile:team"))
-    assert (named["profile"], named["env_auth"]) == ("team", "true")
+    assert (named["profile"], named["env_auth"]) == ("team", "True")
     public = remote(Location("s3://bucket", "aws:eu-west-3", options={"anonymous": "true"}))
-    assert public["env_auth"] == "false"
+    assert public["env_auth"] == "False"
 
 
 def test_rclone_and_google() -> None:
@@ -78,7 +77,7 @@ def test_rclone_and_google() -> None:
     assert made["endpoint"] == "https://storage-x.p.googleapis.com/storage/v1/"
     assert made["service_account_file"] == "/hush.json"
     emulator = remote(Location("gs://bucket", "", "http://127.0.0.1:1"))
-    assert (emulator["anonymous"], emulator["env_auth"]) == ("true", "false")
+    assert (emulator["anonymous"], emulator["env_auth"]) == ("True", "False")
 
 
 def test_rclone_and_azure(monkeypatch: pytest.MonkeyPatch) -> None:
