@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from tests.e2e.held_store import wait_for
+from tests.e2e.places import UNAVAILABLE, emulated
 from tests.faults import versitygw
 from tests.faults.go_programs import Unavailable
 from tests.faults.tools import RCLONE
@@ -214,6 +215,29 @@ def test_read_only(site: Site) -> None:
         process.terminate()
         ended(site, process)
     assert site.listed() == {"in/x.txt"}
+
+
+@pytest.mark.parametrize("kind", ["gcs", "azure"])
+def test_other_clouds(site: Site, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "clouds").mkdir()
+    try:
+        with emulated(tmp_path / "clouds", "box") as places:
+            place = places[kind]
+            with closing(place.store()) as store:
+                store.put("in/x.txt", b"from the store")
+                words = ["--src-endpoint", place.endpoint]
+                words += ["--src-credentials", "" if kind == "gcs" else "env:CLOUD"]
+                for name, value in (place.credentials or {}).items():
+                    site.environment[f"CLOUD_{name.upper()}"] = value
+                with site.command(*words, url=place.location("in/", "").url) as process:
+                    assert (site.folder / "x.txt").read_bytes() == b"from the store"
+                    (site.folder / "new.txt").write_text("new")
+                    process.terminate()
+                    said = ended(site, process)
+                assert process.returncode == 0, said
+                assert {one.key for one in store.list("in/")} == {"in/x.txt", "in/new.txt"}
+    except UNAVAILABLE as error:
+        pytest.skip(str(error))
 
 
 def test_a_missing_bucket_and_a_store_that_is_away(site: Site) -> None:

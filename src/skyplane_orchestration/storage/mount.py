@@ -24,8 +24,8 @@ from skyplane_orchestration.storage.other_tools import TOOLS, access_to
 log = logging.getLogger(__name__)
 
 _DEVICE: Final = Path("/dev/fuse")
-#: A tool mounts and ends within so long; a folder in use is unmounted after so long.
-_START_S, _END_S, _BUSY_S, _PAUSE_S = 60.0, 20.0, 5.0, 0.05
+#: A tool mounts and ends within so long.
+_START_S, _END_S, _PAUSE_S = 60.0, 20.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,7 @@ def mounted(
 ) -> Iterator[Mount]:
     """Serve a place in an empty folder until the block ends, then wait for uploads and unmount.
 
-    Raises:
-        ConfigurationInvalid: it cannot be mounted here; nothing has changed.
-        StoreError: the place is missing or closed to us.
-        MountFailed: the tool has failed, or not all is uploaded; the message says where it is.
+    Raises ConfigurationInvalid or StoreError before anything has changed, MountFailed later.
     """
     folder, tool = _mountable(place, folder)
     place = preflight.located(place, credentials)
@@ -118,34 +115,25 @@ def _mountable(place: Location, folder: Path) -> tuple[Path, str]:
 
 def _end(mount: Mount) -> None:
     """Wait for uploads, unmount, end the tool. Raises MountFailed if not all is uploaded."""
+    process, said = mount.process, 0
     try:
-        _unmount_once_saved(mount)
+        while process.poll() is None and is_mounted(mount.folder) and (left := mount.unsaved()):
+            if left > said:
+                log.warning("waiting for the upload of %s", counted(left, "file"))
+            said = max(said, left)
+            time.sleep(_PAUSE_S)
     finally:
-        mount.process.terminate()
+        # The tool unmounts, unless the folder is in use or this process was interrupted again.
+        process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            mount.process.wait(_END_S)
-        mount.process.kill()
-        mount.process.wait()
-        # It is in use, or its tool was killed.
+            process.wait(_END_S)
+        process.kill()
+        process.wait()
         if is_mounted(mount.folder):
-            _unmount(mount.folder, "-uz")
+            subprocess.run(["fusermount3", "-uz", str(mount.folder)], check=False)
     if left := mount.unsaved():
         raise MountFailed(f"{counted(left, 'file')} not uploaded; copy them from {mount.cache}/vfs")
     shutil.rmtree(mount.cache, ignore_errors=True)
-
-
-def _unmount_once_saved(mount: Mount) -> None:
-    busy_since, said = 0.0, 0
-    while mount.process.poll() is None and is_mounted(mount.folder):
-        left = mount.unsaved()
-        if left > said:
-            said = left
-            log.warning("waiting for the upload of %s", counted(left, "file"))
-        if not left:
-            busy_since = busy_since or time.monotonic()
-            if _unmount(mount.folder, "-u") or time.monotonic() > busy_since + _BUSY_S:
-                return
-        time.sleep(_PAUSE_S)
 
 
 def is_mounted(folder: Path) -> bool:
@@ -153,8 +141,3 @@ def is_mounted(folder: Path) -> bool:
     name = "".join(f"\\{ord(one):03o}" if one in " \t\n\\" else one for one in str(folder))
     rows = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
     return any(row.split(" ")[1] == name for row in rows.splitlines())
-
-
-def _unmount(folder: Path, how: str) -> bool:
-    words = ["fusermount3", how, str(folder)]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0

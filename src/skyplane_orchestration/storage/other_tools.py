@@ -86,13 +86,10 @@ def _given(place: Location, credentials: CredentialSources) -> Mapping[str, str]
     scheme, _, name = place.credential_ref.partition(":")
     if scheme == "profile" and place.kind == "s3":
         return {"profile": name}
-    if place.kind == "file" or (not scheme and place.kind != "azure"):
+    if not scheme and place.kind != "azure":
         return {}
-    if (
-        scheme == "env"
-        and place.kind == "gcs"
-        and (given := known.variables(name, known.GCS_NAMES))
-    ):
+    given = known.variables(name, known.GCS_NAMES) if scheme == "env" else {}
+    if given and place.kind == "gcs":
         return given
     found: Mapping[str, str] = credentials.resolve(place) or {}
     if scheme in ("", "env") and "bearer_token" in found:
@@ -159,13 +156,9 @@ def _gcsfuse(access: Access, folder: str, cache: str, read_only: bool) -> Comman
 
 def _blobfuse(access: Access, folder: str, cache: str, read_only: bool) -> Command:
     kinds = {"account_key": "key", "sas_token": "sas", "client_id": "spn"}
-    environment = {
-        "AZURE_STORAGE_ACCOUNT": access.account,
-        "AZURE_STORAGE_BLOB_ENDPOINT": access.endpoint,
-        "AZURE_STORAGE_AUTH_TYPE": next(
-            (kinds[one] for one in kinds if one in access.given), "msi"
-        ),
-    }
+    kind = next((kinds[name] for name in access.given if name in kinds), "msi")
+    place = {"ACCOUNT": access.account, "BLOB_ENDPOINT": access.endpoint, "AUTH_TYPE": kind}
+    environment = {f"AZURE_STORAGE_{name}": value for name, value in place.items()}
     options = _words(foreground=True, container_name=access.bucket, tmp_path=cache)
     options += _words(subdirectory=access.folder, read_only=read_only)
     return ["blobfuse2", "mount", folder, *options], environment | access.given_to(OWN_TOOL)
@@ -227,12 +220,7 @@ _FSSPEC: Final[Mapping[str, tuple[str, str, Callable[[Access], dict[str, Any]]]]
 
 # Any: fsspec has no types.
 def filesystem_of(place: Location) -> tuple[Any, str]:
-    """A file system, and the path of the place in it. Makes no request to the store.
-
-    Raises:
-        MissingExtra: a package is not installed.
-        ConfigurationInvalid, StoreError: the credentials cannot be used.
-    """
+    """A file system, and the path in it. Raises MissingExtra, and the errors of `access_to`."""
     module, name, arguments = _FSSPEC[place.kind]
     access = access_to(place, CredentialSources())
     if place.kind == "gcs" and not is_google(access.endpoint):

@@ -31,10 +31,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.security.store_credentials import CredentialSources
     from skyplane_orchestration.storage.mount import mounted
 
-    own = CredentialSources()
     with as_bad_input(ConfigurationInvalid, NotFound):
         place = location_from(options, "src")
-        with mounted(place, options.folder, own, options.read_only) as mount:
+        with mounted(place, options.folder, CredentialSources(), options.read_only) as mount:
             document = {"url": place.url, "folder": str(mount.folder), "tool": mount.tool}
             if console.is_json:
                 console.write_json(document)
