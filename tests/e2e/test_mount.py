@@ -200,6 +200,23 @@ def test_a_folder_in_use_is_unmounted_nevertheless(site: Site) -> None:
     assert process.returncode == 0
 
 
+def test_the_third_interrupt_does_not_wait_for_a_file_that_is_open(site: Site) -> None:
+    with site.command() as process, (site.folder / "open.txt").open("w") as file:
+        file.write("precious")
+        file.flush()
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert "waiting for the upload of 1 file" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert "interrupt once more" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = ended(site, process)
+        with suppress(OSError):
+            file.close()
+    assert process.returncode == 1
+    assert "1 file not uploaded; copy them from" in said
+
+
 def test_it_ends_if_somebody_unmounts(site: Site) -> None:
     with site.command() as process:
         subprocess.run(["fusermount3", "-u", str(site.folder)], check=True)

@@ -131,9 +131,10 @@ def _end(mount: Mount) -> None:
         process.wait()
         if is_mounted(mount.folder):
             subprocess.run(["fusermount3", "-uz", str(mount.folder)], check=False)
-    if left := mount.unsaved():
-        raise MountFailed(f"{counted(left, 'file')} not uploaded; copy them from {mount.cache}/vfs")
-    shutil.rmtree(mount.cache, ignore_errors=True)
+        if left := mount.unsaved():
+            files = counted(left, "file")
+            raise MountFailed(f"{files} not uploaded; copy them from {mount.cache}/vfs")
+        shutil.rmtree(mount.cache, ignore_errors=True)
 
 
 def is_mounted(folder: Path) -> bool:
