@@ -32,6 +32,8 @@ from skyplane_orchestration.model.location import Location
 
 pytestmark = pytest.mark.e2e
 REPOSITORY = Path(__file__).parents[2]
+#: They do not go with the botocore of constraints/development.txt.
+PINS = ("adlfs==2026.8.0", "fsspec==2026.9.0", "gcsfs==2026.10.1", "s3fs==2026.9.0")
 RAW = os.urandom(3 << 20)
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(1000)]
 
@@ -41,7 +43,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with the extra `fsspec`."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     found = make_environment(tmp_path_factory.mktemp("fsspec") / "venv")
-    install(found, *project["dependencies"], *project["optional-dependencies"]["fsspec"])
+    install(found, *project["dependencies"], *project["optional-dependencies"]["fsspec"], *PINS)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -174,7 +175,7 @@ def test_what_a_killed_tool_has_not_uploaded_is_kept(site: Site) -> None:
         with suppress(OSError):
             file.close()
     assert process.returncode == 1
-    assert "1 file not uploaded; copy them from" in said
+    assert "files not uploaded: 1; copy them from" in said
     (kept,) = [one for one in site.cache.rglob("vfs/**/open.txt") if one.is_file()]
     assert kept.read_text() == "precious"
 
@@ -214,7 +215,7 @@ def test_the_third_interrupt_does_not_wait_for_a_file_that_is_open(site: Site) -
         with suppress(OSError):
             file.close()
     assert process.returncode == 1
-    assert "1 file not uploaded; copy them from" in said
+    assert "files not uploaded: 1; copy them from" in said
 
 
 def test_it_ends_if_somebody_unmounts(site: Site) -> None:
@@ -225,7 +226,11 @@ def test_it_ends_if_somebody_unmounts(site: Site) -> None:
 
 
 def test_read_only(site: Site) -> None:
-    with site.command("--read-only") as process:
+    with site.command("--read-only", "--json") as process:
+        assert site.said == "{\n"
+        assert process.stdout is not None
+        document = json.loads("{" + "".join(process.stdout.readline() for _ in range(3)))
+        assert document == {"folder": str(site.folder), "tool": "rclone"}
         assert (site.folder / "x.txt").read_bytes() == b"from the store"
         with pytest.raises(OSError, match="Read-only"):
             (site.folder / "new.txt").write_text("new")

@@ -154,8 +154,8 @@ class Location(Document, what="a location"):
     def fsspec(self) -> tuple[Any, str]:
         """A file system of fsspec, and the path in it. Raises ConfigurationInvalid."""
         # By its name: the model knows nothing above it.
-        above: Any = import_module("skyplane_orchestration.storage.other_tools")
-        return above.filesystem_of(self)  # type: ignore[no-any-return]
+        tools: Any = import_module("skyplane_orchestration.storage.other_tools")
+        return tools.filesystem_of(self)  # type: ignore[no-any-return]
 
     def url_of(self, key: str) -> str:
         """The URL of another key in the same bucket, in the spelling of this one."""

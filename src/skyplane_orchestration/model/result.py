@@ -206,10 +206,7 @@ class TransferResult(Document, what="a transfer result", version=SCHEMA_VERSION)
     measured: tuple[EdgeMeasurement, ...] = ()
 
     def open(self, key: str = "", mode: str = "rb", at: Location | None = None) -> Any:
-        """Open a copy below the destination, or the one copy, by `Location.fsspec`.
-
-        `at` is the destination with its endpoint and credentials, which a result does not hold.
-        """
+        """Open a copy by `Location.fsspec`; `at`: the destination with endpoint and credentials."""
         filesystem, path = (at or Location(self.destination)).fsspec()
         return filesystem.open(f"{path.rstrip('/')}/{key}" if key else path, mode)
 

@@ -115,12 +115,12 @@ def _mountable(place: Location, folder: Path) -> tuple[Path, str]:
 
 def _end(mount: Mount) -> None:
     """Wait for uploads, unmount, end the tool. Raises MountFailed if not all is uploaded."""
-    process, said = mount.process, 0
+    process, said = mount.process, False
     try:
         while process.poll() is None and is_mounted(mount.folder) and (left := mount.unsaved()):
-            if left > said:
+            if not said:
                 log.warning("waiting for the upload of %s", counted(left, "file"))
-            said = max(said, left)
+            said = True
             time.sleep(_PAUSE_S)
     finally:
         # The tool unmounts, unless the folder is in use or this process was interrupted again.
@@ -132,8 +132,7 @@ def _end(mount: Mount) -> None:
         if is_mounted(mount.folder):
             subprocess.run(["fusermount3", "-uz", str(mount.folder)], check=False)
         if left := mount.unsaved():
-            files = counted(left, "file")
-            raise MountFailed(f"{files} not uploaded; copy them from {mount.cache}/vfs")
+            raise MountFailed(f"files not uploaded: {left}; copy them from {mount.cache}/vfs")
         shutil.rmtree(mount.cache, ignore_errors=True)
 
 

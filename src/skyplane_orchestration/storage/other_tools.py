@@ -42,18 +42,15 @@ class Access:
     place: Location
     account: str
     bucket: str
+    folder: str
     endpoint: str
     region: str
     given: Mapping[str, str] = field(repr=False)
     is_anonymous: bool
 
     @property
-    def folder(self) -> str:
-        return self.place.key.rstrip("/")
-
-    @property
     def path(self) -> str:
-        return f"{self.bucket}/{self.place.key}".rstrip("/") or "/"
+        return f"{self.bucket}/{self.folder}".rstrip("/") or "/"
 
     def option(self, name: str) -> str:
         return self.place.options.get(name, "")
@@ -71,15 +68,15 @@ def access_to(place: Location, credentials: CredentialSources) -> Access:
 
     Keys and profiles are not exchanged for tokens: a tool that runs for days renews its own.
     """
-    spec = spec_of(place)
-    account, bucket, endpoint = "", place.bucket.rstrip("/"), spec.endpoint_url or ""
+    spec, folder = spec_of(place), place.key.rstrip("/")
+    account, bucket, url = "", place.bucket.rstrip("/"), spec.endpoint_url or ""
     if place.kind == "azure":
         account, _, bucket = place.bucket.partition("/")
-        endpoint = url_of_account(account, spec.endpoint_url)
-    is_emulator = place.kind == "gcs" and not place.credential_ref and not is_google(endpoint)
+        url = url_of_account(account, spec.endpoint_url)
+    is_emulator = place.kind == "gcs" and not place.credential_ref and not is_google(url)
     is_anonymous = is_emulator or spec.option("anonymous") == "true"
     given = {} if is_anonymous else _given(place, credentials)
-    return Access(place, account, bucket, endpoint, spec.region or "", given, is_anonymous)
+    return Access(place, account, bucket, folder, url, spec.region or "", given, is_anonymous)
 
 
 def _given(place: Location, credentials: CredentialSources) -> Mapping[str, str]:
@@ -122,8 +119,7 @@ def _rclone(access: Access, folder: str, cache: str, read_only: bool) -> Command
     settings |= {"account": access.account, "user_project": access.option("user_project")}
     settings |= {"requester_pays": access.option("requester-pays"), "bucket_policy_only": "true"}
     settings |= {"no_check_bucket": "true", "no_check_container": "true"}
-    if access.option("addressing") == "virtual":
-        settings["force_path_style"] = "false"
+    settings |= {"force_path_style": "false"} if access.option("addressing") == "virtual" else {}
     # Without a delay before uploads, a failed one would not be tried again.
     options = _words(vfs_cache_mode="writes", vfs_write_back="100ms", dir_cache_time="10s")
     options += _words(config="/dev/null", cache_dir=cache, use_server_modtime=True)
@@ -204,9 +200,8 @@ def _azure(access: Access) -> dict[str, Any]:
     if "AZURE_STORAGE_CONNECTION_STRING" in os.environ:
         # It is one of another account, and adlfs would take it.
         raise ConfigurationInvalid(f"unset AZURE_STORAGE_CONNECTION_STRING for {access.place.url}")
-    host = access.endpoint.partition("://")[2]
-    own = {"account_name": access.account, "account_host": host, "anon": access.is_anonymous}
-    return own | given
+    given["account_host"] = access.endpoint.partition("://")[2]
+    return {"account_name": access.account, "anon": access.is_anonymous, **given}
 
 
 #: Kind of store -> module, class, and arguments.

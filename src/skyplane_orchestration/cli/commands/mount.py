@@ -31,16 +31,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.security.store_credentials import CredentialSources
     from skyplane_orchestration.storage.mount import mounted
 
-    with as_bad_input(ConfigurationInvalid, NotFound):
-        place = location_from(options, "src")
-        with mounted(place, options.folder, CredentialSources(), options.read_only) as mount:
-            document = {"url": place.url, "folder": str(mount.folder), "tool": mount.tool}
-            if console.is_json:
-                console.write_json(document)
-            else:
-                console.print(
-                    "{url} is at {folder} by {tool}; Ctrl-C unmounts it".format(**document)
-                )
-            with suppress(KeyboardInterrupt):
-                mount.wait()
+    with (
+        as_bad_input(ConfigurationInvalid, NotFound),
+        mounted(
+            location_from(options, "src"), options.folder, CredentialSources(), options.read_only
+        ) as mount,
+        suppress(KeyboardInterrupt),
+    ):
+        if console.is_json:
+            console.write_json({"folder": str(mount.folder), "tool": mount.tool})
+        else:
+            console.print(f"{options.src} is at {mount.folder} by {mount.tool}; Ctrl-C unmounts it")
+        mount.wait()
     return SUCCESS
