@@ -115,7 +115,7 @@ soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries 
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5
 
 constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes newer ones
-	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints/development.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra dev -o constraints/development.txt
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 		extras = project["optional-dependencies"]; \
 		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra] \

@@ -249,6 +249,10 @@ class TeardownIncomplete(SkyplaneError):
     """Something of the fleet is still there after teardown."""
 
 
+class MountFailed(SkyplaneError):
+    """The tool that shows a place as a folder has failed, or left files that are not uploaded."""
+
+
 class ObjectsDiffer(SkyplaneError):
     """A comparison found objects that are not equal at both places."""
 

@@ -38,9 +38,11 @@ def assert_pinned(needs: list[str], path: Path, target: str) -> None:
 
 
 def test_the_tools_of_a_checkout_are_pinned() -> None:
-    extras = PROJECT["project"]["optional-dependencies"].values()
+    extras = PROJECT["project"]["optional-dependencies"]
     needs = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
-    assert_pinned([*needs, *chain(*extras)], CONSTRAINTS / "development.txt", "constraints")
+    # Its newest packages do not go with the newest botocore; tests make an environment for them.
+    needs += chain(*(extras[extra] for extra in extras if extra != "fsspec"))
+    assert_pinned(needs, CONSTRAINTS / "development.txt", "constraints")
 
 
 @pytest.mark.parametrize("line", FOR_USERS, ids=lambda line: line.name)

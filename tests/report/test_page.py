@@ -144,6 +144,15 @@ def test_no_text_is_taken_for_html(name: str) -> None:
     assert ATTACK in "".join(page.sections.values())
 
 
+def test_plans_and_results_show_themselves_in_a_notebook() -> None:
+    assert "<svg" in PLAN._repr_html_()
+    failed = samples.result(failed=1)
+    (failure,) = failed.failures
+    shown = replace(failed, failures=(replace(failure, source=ATTACK),))._repr_html_()
+    assert "it is gone" in shown
+    assert {tag for tag, _ in Reader(shown).elements}.isdisjoint({"script", "img", "html"})
+
+
 def test_only_a_plan_task_shows_the_plan_in_place_of_its_own() -> None:
     """Two provision tasks may have one plan, and only one of them another in place of it."""
     running = replace(PLAN, replaces=PLAN.shape, throughput_gbps=1.5)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from skyplane_gateway.common.mtime import KEPT_TIME
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
+from skyplane_gateway.stores.azure.connection_strings import (
+    connection_string_fields,
+    url_of_account,
+)
 from skyplane_gateway.stores.base import ListedRows, ObjectStore, list_from
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.gcs.endpoints import is_google
@@ -54,6 +57,7 @@ __all__ = [
     "sendable_credentials",
     "session_credentials",
     "unescape_name",
+    "url_of_account",
     "uses_md5",
     "with_crc32c",
 ]

@@ -59,6 +59,7 @@ _COMMANDS: Final = (
     "doctor",
     "bundle",
     "ls",
+    "mount",
     "handles",
 )
 

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -149,6 +150,12 @@ class Location(Document, what="a location"):
     def at(self, region: str) -> Location:
         """The same place with its region known."""
         return replace(self, region=region)
+
+    def fsspec(self) -> tuple[Any, str]:
+        """A file system of fsspec, and the path in it. Raises ConfigurationInvalid."""
+        # By its name: the model knows nothing above it.
+        tools: Any = import_module("skyplane_orchestration.storage.other_tools")
+        return tools.filesystem_of(self)  # type: ignore[no-any-return]
 
     def url_of(self, key: str) -> str:
         """The URL of another key in the same bucket, in the spelling of this one."""

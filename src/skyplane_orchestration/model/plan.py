@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -260,6 +261,10 @@ class TransferPlan(Document, what="a plan document", version=PLAN_SCHEMA_VERSION
     destinations: tuple[str, ...] = ()
     trees: tuple[PlanTree, ...] = ()
     separate_usd_per_gb: float | None = None
+
+    def _repr_html_(self) -> str:
+        # By its name: the model knows nothing above it.
+        return str(import_module("skyplane_orchestration.report.page").notebook_view(self))
 
     @property
     def instance_count(self) -> int:

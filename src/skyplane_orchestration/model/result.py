@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final
 
 from skyplane_gateway.common.schema import Document, decode, encode
@@ -12,6 +13,7 @@ from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.formatting import throughput
 from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
+from skyplane_orchestration.model.location import Location
 
 SCHEMA_VERSION: Final = 1
 
@@ -202,6 +204,15 @@ class TransferResult(Document, what="a transfer result", version=SCHEMA_VERSION)
     largest: tuple[CopiedObject, ...] = ()
     unchecked: int = 0
     measured: tuple[EdgeMeasurement, ...] = ()
+
+    def open(self, key: str = "", mode: str = "rb", at: Location | None = None) -> Any:
+        """Open a copy by `Location.fsspec`; `at`: the destination with endpoint and credentials."""
+        filesystem, path = (at or Location(self.destination)).fsspec()
+        return filesystem.open(f"{path.rstrip('/')}/{key}" if key else path, mode)
+
+    def _repr_html_(self) -> str:
+        # By its name: the model knows nothing above it.
+        return str(import_module("skyplane_orchestration.report.page").notebook_view(self))
 
     @property
     def drift(self) -> float | None:

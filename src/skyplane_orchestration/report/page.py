@@ -40,6 +40,11 @@ def report_page(title: str, documents: TaskDocuments) -> str:
     return html.page(title, *parts)
 
 
+def notebook_view(shown: TransferPlan | TransferResult) -> str:
+    """A part of a page, for `_repr_html_`."""
+    return _plan(shown) if isinstance(shown, TransferPlan) else _transfer(shown)
+
+
 # ---------------------------------------------------------------- the plan
 
 

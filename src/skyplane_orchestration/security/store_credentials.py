@@ -30,13 +30,14 @@ UNASSUMED_OPTION: Final = "unassumed"
 #: Cloud -> URL that stands for its API: credentials of a store are those of its cloud.
 API_URLS: Final = {"aws": "s3://any/", "azure": "az://any/any/", "gcp": "gs://any/"}
 #: One suffices. The first three exclude each other; the last also works with the platform's own.
-_GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
+GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
+AZURE_PRINCIPAL: Final = ("tenant_id", "client_id", "client_secret")
 #: Of each line, all variables together suffice.
 _AZURE_NAMES: Final = (
     ("connection_string",),
     ("account_key",),
     ("sas_token",),
-    ("tenant_id", "client_id", "client_secret"),
+    AZURE_PRINCIPAL,
 )
 
 
@@ -52,7 +53,7 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
         return _gcs_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
     if location.kind == "azure":
         return _azure_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
-    found = _variables(prefix, _S3_NAMES)
+    found = variables(prefix, _S3_NAMES)
     for name in _S3_NAMES[:2]:
         if name not in found:
             raise ConfigurationInvalid(
@@ -63,9 +64,9 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
 
 
 def _gcs_from_environment(prefix: str, scopes: str) -> Credentials | None:
-    found = _variables(prefix, _GCS_NAMES)
+    found = variables(prefix, GCS_NAMES)
     if not found:
-        names = ", ".join(f"{prefix}_{name.upper()}" for name in _GCS_NAMES)
+        names = ", ".join(f"{prefix}_{name.upper()}" for name in GCS_NAMES)
         raise ConfigurationInvalid(f"credentials env:{prefix} need one of the variables {names}")
     return sendable_credentials("gcs", {**found, "scopes": scopes})
 
@@ -74,7 +75,7 @@ def _azure_from_environment(prefix: str, scopes: str) -> Credentials | None:
     # Keys and signatures are for storage only.
     usable = _AZURE_NAMES[-1:] if scopes else _AZURE_NAMES
     for names in usable:
-        found = _variables(prefix, names)
+        found = variables(prefix, names)
         if len(found) == len(names):
             return sendable_credentials("azure", {**found, "scopes": scopes})
     choices = "; or ".join(
@@ -83,8 +84,8 @@ def _azure_from_environment(prefix: str, scopes: str) -> Credentials | None:
     raise ConfigurationInvalid(f"credentials env:{prefix} need the variables {choices}")
 
 
-def _variables(prefix: str, names: Iterable[str]) -> dict[str, str]:
-    """Those that are set, by our names."""
+def variables(prefix: str, names: Iterable[str]) -> dict[str, str]:
+    """Those of `env:PREFIX` that are set, by our names."""
     values = {name: os.environ.get(f"{prefix}_{name.upper()}") for name in names}
     return {name: value for name, value in values.items() if value}
 

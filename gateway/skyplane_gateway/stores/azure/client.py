@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import urllib3
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Body, Credentials, StoreSpec
+from skyplane_gateway.stores.azure.connection_strings import url_of_account
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
@@ -180,20 +181,6 @@ class AzureReader(RangeReader[urllib3.BaseHTTPResponse]):
         if self._remaining:
             self._source.close()
         self._source.release_conn()
-
-
-def url_of_account(account: str, endpoint_url: str | None) -> str:
-    """The URL of the account's blobs, without a slash at its end.
-
-    The account is the first label of the endpoint's host, as in Azure, or the path, as in Azurite.
-    The endpoint of Data Lake Storage stands for that of the same account's blobs.
-    """
-    if endpoint_url is None:
-        return f"https://{account}.blob.core.windows.net"
-    url = endpoint_url.rstrip("/").replace(".dfs.core.", ".blob.core.")
-    parts = urlsplit(url)
-    is_named = (parts.hostname or "").split(".")[0] == account or parts.path == f"/{account}"
-    return url if is_named else f"{url}/{account}"
 
 
 def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:

@@ -20,7 +20,7 @@ from azure.storage.blob import BlobServiceClient, generate_blob_sas, generate_co
 
 from skyplane_gateway.common.errors import CredentialsTooWide
 from skyplane_gateway.common.objects import Credentials
-from skyplane_gateway.stores.azure.client import url_of_account
+from skyplane_gateway.stores.azure.connection_strings import url_of_account
 from skyplane_gateway.stores.azure.error_mapping import mapped
 from skyplane_gateway.stores.reach import Reach
 
