@@ -55,7 +55,7 @@ class Place:
 
     def _segment(self, name: str, rows: Rows) -> Segment:
         written = [row_of(key, copy) for key, copy in sorted(rows.items())]
-        body, stores, blocks = encode_index(written)
+        body, stores, blocks = encode_index(written, len(written))
         self.store.put(self.index_key(name), body)
         return Segment(name, len(written), 0, len(body), "", "", stores, tuple(blocks))
 

@@ -52,7 +52,7 @@ class Encoded:
 @given(rows())
 @settings(max_examples=150, deadline=None)
 def test_rows_come_back(written: list[Row]) -> None:
-    encoded = Encoded(*encode_index(written))
+    encoded = Encoded(*encode_index(written, len(written)))
     assert encoded.decoded() == written
     assert [first for first, _ in encoded.blocks] == [row.key for row in written[:1]]
 
@@ -66,14 +66,14 @@ def many(count: int) -> list[Row]:
 
 @pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 9000])
 def test_a_block_begins_at_the_key_that_the_pointer_has(count: int) -> None:
-    encoded = Encoded(*encode_index(many(count)))
+    encoded = Encoded(*encode_index(many(count), count))
     assert encoded.decoded() == many(count)
     assert [first for first, _ in encoded.blocks] == [f"k{at:06}" for at in range(0, count, 4096)]
 
 
 def test_damage_at_any_byte_is_found() -> None:
     written = many(40)
-    body, stores, _ = encode_index(written)
+    body, stores, _ = encode_index(written, len(written))
     for at in range(len(body)):
         for bit in range(8):
             damaged = bytearray(body)
@@ -86,13 +86,13 @@ def test_damage_at_any_byte_is_found() -> None:
 
 
 def test_a_block_that_is_cut_anywhere_is_found() -> None:
-    body, stores, _ = encode_index(many(40))
+    body, stores, _ = encode_index(many(40), 40)
     for length in range(len(body)):
         with pytest.raises(ManifestUnreadable):
             list(decode_block(body[:length], stores))
 
 
 def test_a_block_whose_stores_are_unknown_is_damaged() -> None:
-    body, _, _ = encode_index(many(3))
+    body, _, _ = encode_index(many(3), 3)
     with pytest.raises(ManifestUnreadable):
         list(decode_block(body, ()))
