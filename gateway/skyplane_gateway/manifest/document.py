@@ -163,7 +163,7 @@ def _decoded(body: bytes, store: ObjectStore, folder: str, etag: str) -> Pointer
         pointer = Pointer.from_dict(document)
         for snapshot in pointer.snapshots:
             pointer.segments_of(snapshot)
-    except (ValueError, KeyError, ConfigurationInvalid) as error:
+    except (ValueError, KeyError, RecursionError, ConfigurationInvalid) as error:
         raise ManifestUnreadable(f"{where} is damaged: {error}", etag=etag) from error
     if pointer.place != place_of(store, folder):
         why = f"{where} is the manifest of {pointer.place!r}, which was copied along"

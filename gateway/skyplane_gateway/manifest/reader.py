@@ -79,10 +79,11 @@ class ManifestReader:
 
     def _cursor_from(self, start: str) -> KeyCursor[Row]:
         """The cursor of an earlier page, if it has not passed what comes from `start` on."""
-        held, self._held = self._held, None
+        with self._lock:
+            held, self._held = self._held, None
         if held is not None and held.passed <= start:
             return held
-        return KeyCursor(self._rows_or_less(start))
+        return KeyCursor(self._rows_or_less(start), start)
 
     def listing(
         self, store_lists: Iterator[ObjectInfo], prefix: str, start_after: str | None = None
@@ -139,8 +140,9 @@ class ManifestReader:
             self._is_less(error)
 
     def _is_less(self, error: StoreError) -> None:
+        if not self.trouble:
+            log.warning("objects are compared without the manifest: %s", error.message)
         self.trouble = self.trouble or error.message
-        log.warning("objects are compared without the manifest: %s", error.message)
 
     def _opened(self) -> Pointer | None:
         with self._lock:

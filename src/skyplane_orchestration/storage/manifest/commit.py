@@ -37,6 +37,7 @@ from skyplane_orchestration.storage.manifest.rows import (
     newest,
     numbered,
     read_parquet,
+    require_digest,
     without_deleted,
 )
 from skyplane_orchestration.storage.parallel import map_parallel
@@ -136,9 +137,11 @@ class ManifestCommit:
                     f"{self._prefix}{segment.name}{ROWS_SUFFIX}",
                     max_bytes=segment.parquet_bytes,
                 )
+                require_digest(body, segment)
                 tables.insert(0, read_parquet(body))
-            except (NotFound, ValueError) as error:
-                log.warning("a segment of the manifest is lost with its rows: %s", error)
+            except (NotFound, ManifestUnreadable) as error:
+                log.warning("a segment of the manifest is lost with earlier rows: %s", error)
+                kept.clear()  # It may have said that their objects were deleted.
         table = newest(tables)
         return tuple(kept), table if kept else without_deleted(table)
 
@@ -156,13 +159,10 @@ class ManifestCommit:
         return replace(made, snapshots=(*earlier, signed))
 
     def _put_files(self, files: SegmentFiles) -> None:
+        """Without a precondition, which a retry after a lost answer would not meet."""
         name = self._prefix + files.segment.name
         bodies = {name + ROWS_SUFFIX: files.parquet, name + INDEX_SUFFIX: files.index}
-
-        def put(key: str) -> None:
-            self._store.put(key, bodies[key], precondition=IF_ABSENT)
-
-        for _ in map_parallel(bodies, put, len(bodies)):
+        for _ in map_parallel(bodies, lambda key: self._store.put(key, bodies[key]), len(bodies)):
             pass
 
     def _replace(self, pointer: Pointer, etag: str) -> bool:
