@@ -258,7 +258,7 @@ def test_sources_of_another_day_are_found_by_their_rows(
     """Neither the size nor the rule of times would tell."""
     run("sync", *pair.arguments)
     path = f"/{pair.source_key('a')}"
-    before = os.stat(path)  # noqa: PTH116
+    before = os.stat(path)
     Path(path).write_bytes(b"2" * 9)
     os.utime(path, (0, before.st_mtime + shift_s))
     assert run("sync", *pair.arguments)["copied"] == 1
@@ -320,7 +320,7 @@ def test_a_file_that_became_a_folder_leaves_no_row(run: Run, pair: Pair) -> None
     assert run("sync", "--delete", *pair.arguments)["deleted"] == 1
     assert is_right(pair, ("a/b", *NAMES[1:]))
     pair.here.delete(pair.source_key("a/b"))
-    os.rmdir(f"/{pair.source_key('a')}")  # noqa: PTH106
+    os.rmdir(f"/{pair.source_key('a')}")
     pair.write("a", b"1" * 9)
     assert run("sync", "--delete", *pair.arguments)["deleted"] == 1
     assert is_right(pair)
@@ -348,7 +348,7 @@ def test_chmod_of_either_end_copies_nothing_however_often(run: Run, pair: Pair) 
     run("sync", *pair.arguments)
     for mode in (0o600, 0o640, 0o644):
         for key in (pair.source_key("a"), pair.copy_key("a")):
-            os.chmod(f"/{key}", mode)  # noqa: PTH101
+            os.chmod(f"/{key}", mode)
             assert run("sync", *pair.arguments)["copied"] == 0, (mode, key)
     assert is_right(pair)
     with pytest.raises(NotFound):

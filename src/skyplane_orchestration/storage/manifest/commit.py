@@ -21,6 +21,7 @@ from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
     POINTER,
     ROWS_SUFFIX,
+    Elsewhere,
     Pointer,
     Segment,
     Snapshot,
@@ -75,11 +76,18 @@ class ManifestCommit:
     """
 
     def __init__(
-        self, store: ObjectStore, folder: str, snapshot: Snapshot, sign: Sign | None = None
+        self,
+        store: ObjectStore,
+        folder: str,
+        snapshot: Snapshot,
+        sign: Sign | None = None,
+        at: Elsewhere | None = None,
     ) -> None:
         self._store = store
         self._folder = folder
-        self._prefix = manifest_prefix(folder)
+        self._at = at
+        self._prefix = manifest_prefix(folder) if at is None else at.prefix
+        self._place = place_of(store, folder) if at is None else at.place
         self._snapshot = snapshot
         self._sign = sign
 
@@ -107,9 +115,9 @@ class ManifestCommit:
 
     def _base(self) -> _Base:
         """The manifest as it is. Segments that are gone or cut are left out, with their rows."""
-        empty = Pointer(place_of(self._store, self._folder), (), ())
+        empty = Pointer(self._place, (), ())
         try:
-            found = read_pointer(self._store, self._folder)
+            found = read_pointer(self._store, self._folder, self._at)
         except ManifestUnreadable as error:
             if not error.etag:
                 raise
@@ -173,7 +181,7 @@ class ManifestCommit:
             self._store.put(key, body, precondition=fence)
         except (PreconditionFailed, NotFound):
             # An answer may have been lost.
-            found = read_pointer(self._store, self._folder)
+            found = read_pointer(self._store, self._folder, self._at)
             names = () if found is None else found[0].snapshots
             return any(one.id == self._snapshot.id for one in names)
         if not etag:
