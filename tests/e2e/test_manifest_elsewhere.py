@@ -49,9 +49,9 @@ def test_an_edit_that_no_listing_tells_is_found(run: Run, tmp_path: Path, gatewa
 
 
 def test_it_is_of_one_place(run: Run, tmp_path: Path) -> None:
-    run("sync", "src", "dst", "--manifest-at", "meta")
+    run("sync", "src", "dst", "--manifest-at", "./meta")
     pointer = (tmp_path / "meta/pointer.json").read_bytes()
-    other = run("sync", "src", "other", "--manifest-at", "meta")
+    other = run("sync", "src", "other", "--manifest-at", "./meta")
     assert other["copied"] == 3
     assert all("is the manifest of" in text for text in other["warnings"])
     assert len(other["warnings"]) == 2
@@ -59,7 +59,7 @@ def test_it_is_of_one_place(run: Run, tmp_path: Path) -> None:
 
 
 def test_deletes_are_recorded(run: Run, tmp_path: Path) -> None:
-    arguments = ("src", "dst", "--manifest-at", "meta", "--delete")
+    arguments = ("src", "dst", "--manifest-at", "./meta", "--delete")
     run("sync", *arguments)
     (tmp_path / "src/a").unlink()
     assert run("sync", *arguments)["deleted"] == 1
