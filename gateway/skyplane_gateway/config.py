@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.handed_manifest import HandedManifest
 from skyplane_gateway.common.job_options import JobOptions, Verification
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
@@ -381,6 +382,7 @@ class TransferSpec(JobOptions, Document, what="the transfer specification"):
             should be able to read the source.
         sets: headers and user metadata of the copies, in place of those of their sources.
         sinks: the gateways that write at the destination; empty for all sinks of the fleet.
+        handed_manifest: the manifest of the destination, if it lies elsewhere.
     """
 
     source: StoreSpec
@@ -393,6 +395,7 @@ class TransferSpec(JobOptions, Document, what="the transfer specification"):
     server_side_copy: bool = False
     sets: ObjectAttributes | None = None
     sinks: tuple[str, ...] = ()
+    handed_manifest: HandedManifest | None = None
 
     @property
     def kept(self) -> KeptProperties:

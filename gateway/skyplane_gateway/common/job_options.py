@@ -30,7 +30,7 @@ EditedCopyRule = Literal["replace", "keep"]
 
 #: Whether copies are recorded in the manifest of the destination: `auto` under
 #: `replace-if-different`, whatever the conflict rule is, or not at all.
-ManifestRule = Literal["auto", "always", "never"]
+MANIFEST_RULES: Final = ("auto", "always", "never")
 
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
@@ -74,7 +74,8 @@ class JobOptions:
             it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
         on_archived_object: what to do with an object that the source has archived: `fail` it,
             `skip` it, or `read` it as any other, which some services allow.
-        manifest_at: see `ManifestRule` and docs/how-to/manifest.md.
+        manifest_at: one of `MANIFEST_RULES`; or a folder, as path or URL, for a manifest that lies
+            apart from its copies. See docs/how-to/manifest.md.
         trust_manifest: the manifest stands for the listing of the destination.
         on_edited_copy: what to do, by the manifest, with a copy that was changed at the
             destination: `replace` it, or `keep` it.
@@ -117,11 +118,11 @@ class JobOptions:
             " it, skip it, or read it as any other"
         ),
     )
-    manifest_at: ManifestRule = field(
+    manifest_at: str = field(
         default="auto",
         metadata=rule_metadata(
             "whether DST keeps a manifest of its copies: auto (for sync and"
-            " replace-if-different), always or never",
+            " replace-if-different), always, never, or the folder for it as path or URL",
             is_in_transfer_key=False,
         ),
     )
@@ -142,6 +143,11 @@ class JobOptions:
     def reads_manifest(self) -> bool:
         """Whether copies are compared by the manifest of the destination."""
         return self.conflict == "replace-if-different" and self.manifest_at != "never"
+
+    @property
+    def keeps_manifest_elsewhere(self) -> bool:
+        """Whether the manifest lies apart from the copies."""
+        return self.manifest_at not in MANIFEST_RULES
 
     @property
     def keeps_manifest(self) -> bool:

@@ -17,12 +17,12 @@ Row = TypeVar("Row", bound=Keyed)
 
 
 class KeyCursor(Generic[Row]):
-    """Moves forward only. `passed`: the last key that it has left behind."""
+    """Moves forward only. `passed`: the last key that it has left behind, or never had."""
 
-    def __init__(self, rows: Iterator[Row]) -> None:
+    def __init__(self, rows: Iterator[Row], passed: str = "") -> None:
         self._rows = rows
         self._row = next(rows, None)
-        self.passed = ""
+        self.passed = passed
 
     def at(self, key: str) -> Row | None:
         """The row of that key, or None. Keys of later calls must not be smaller."""

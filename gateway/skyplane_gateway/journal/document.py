@@ -232,7 +232,7 @@ def rule_digest(spec: TransferSpec) -> str:
     document = spec.to_dict()
     for name in (
         *("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed", "server_side_copy"),
-        *("sinks", "manifest_at", "trust_manifest"),
+        *("sinks", "manifest_at", "trust_manifest", "handed_manifest"),
     ):
         del document[name]
     if spec.on_edited_copy == "replace":

@@ -9,6 +9,7 @@ from typing import Final
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.lead.context import TransferContext
+from skyplane_gateway.manifest.handed import reader_of
 from skyplane_gateway.selection.difference import ComparisonAnswer, Ends
 from skyplane_gateway.selection.questions import (
     ComparisonQuestion,
@@ -31,7 +32,10 @@ class BothEnds:
         self._sinks = context.sinks
         spec = context.spec
         folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
-        self._manifest_folder = folder if spec.reads_manifest else None
+        is_there = spec.reads_manifest and not spec.keeps_manifest_elsewhere
+        self._manifest_folder = folder if is_there else None
+        handed = spec.handed_manifest
+        self._handed = None if handed is None else reader_of(handed, folder)
         #: By how much the destination's clock is ahead of this machine's.
         self._ahead_s = 0.0
 
@@ -60,7 +64,11 @@ class BothEnds:
         counters.manifest_trouble = counters.manifest_trouble or page["manifest_trouble"]
         counters.trusted_unix_s = float(page["trusted_unix_s"])
         self._ahead_s = float(page["now_unix_s"]) - self._context.clock.wall()
-        return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
+        rows = [ObjectInfo.from_dict(row) for row in page["objects"]]
+        if self._handed is not None:
+            rows = list(self._handed.beside(iter(rows), prefix, start_after))
+            counters.manifest_trouble = self._handed.trouble
+        return rows, bool(page["more"])
 
     async def ask(self, asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
         """The answers to questions, in order. Raises StoreError, GatewayError."""

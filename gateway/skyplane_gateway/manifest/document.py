@@ -113,6 +113,21 @@ class Pointer(Document, what="the pointer of a manifest", version=SCHEMA_VERSION
         return self.segments_of(self.snapshots[-1]) if self.snapshots else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A manifest that lies apart from its copies.
+
+    Attributes:
+        prefix: of the keys of its files.
+        place: name of the folder of the copies; see `place_of`.
+        kind: of the copies' store.
+    """
+
+    prefix: str
+    place: str
+    kind: str
+
+
 def manifest_prefix(folder: str) -> str:
     """The prefix of the keys of a manifest; `folder` is empty or ends in a slash."""
     return folder + MANIFEST_FOLDER
@@ -127,14 +142,17 @@ def encode_pointer(pointer: Pointer) -> bytes:
     return json.dumps(pointer.to_dict(), indent=1).encode()
 
 
-def read_pointer(store: ObjectStore, folder: str) -> tuple[Pointer, str] | None:
-    """The pointer of the manifest in a folder with its ETag; None where there is none. 2 calls.
+def read_pointer(
+    store: ObjectStore, folder: str, at: Elsewhere | None = None
+) -> tuple[Pointer, str] | None:
+    """The pointer of the manifest of a folder with its ETag; None where there is none. 2 calls.
 
     Raises:
         ManifestUnreadable: it is damaged, of a newer release, or about another place.
         StoreError: as the store says.
     """
-    key = manifest_prefix(folder) + POINTER
+    place = place_of(store, folder) if at is None else at.place
+    key = (manifest_prefix(folder) if at is None else at.prefix) + POINTER
     for _ in range(_ATTEMPTS):
         try:
             info, body = read_object(store, key, max_bytes=_MAX_POINTER_BYTES)
@@ -149,12 +167,18 @@ def read_pointer(store: ObjectStore, folder: str) -> tuple[Pointer, str] | None:
             continue
         except ObjectTooLarge as error:
             raise ManifestUnreadable(f"the manifest cannot be read: {error.message}") from error
-        return _decoded(body, store, folder, info.etag), info.etag
+        pointer = _decoded(body, store.spec.url(key), info.etag)
+        if pointer.place != place:
+            # Another place may keep its manifest there; one that was copied along keeps nobody's.
+            raise ManifestUnreadable(
+                f"{store.spec.url(key)} is the manifest of {pointer.place!r}, not of this place",
+                etag="" if at is not None else info.etag,
+            )
+        return pointer, info.etag
     raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
 
-def _decoded(body: bytes, store: ObjectStore, folder: str, etag: str) -> Pointer:
-    where = store.spec.url(manifest_prefix(folder) + POINTER)
+def _decoded(body: bytes, where: str, etag: str) -> Pointer:
     try:
         document = as_mapping(json.loads(body), "the pointer of a manifest")
         version = document.get("schema_version")
@@ -163,9 +187,6 @@ def _decoded(body: bytes, store: ObjectStore, folder: str, etag: str) -> Pointer
         pointer = Pointer.from_dict(document)
         for snapshot in pointer.snapshots:
             pointer.segments_of(snapshot)
-    except (ValueError, KeyError, ConfigurationInvalid) as error:
+    except (ValueError, KeyError, RecursionError, ConfigurationInvalid) as error:
         raise ManifestUnreadable(f"{where} is damaged: {error}", etag=etag) from error
-    if pointer.place != place_of(store, folder):
-        why = f"{where} is the manifest of {pointer.place!r}, which was copied along"
-        raise ManifestUnreadable(why, etag=etag)
     return pointer

@@ -16,6 +16,7 @@ from skyplane_gateway.common.objects import CopyState, ObjectInfo, RecordedCopy
 from skyplane_gateway.common.source_version import identity_of, without_inode
 from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
+    Elsewhere,
     Pointer,
     Segment,
     manifest_prefix,
@@ -41,12 +42,15 @@ class ManifestReader:
         pointer: None before the first read, and where there is no manifest.
     """
 
-    def __init__(self, store: ObjectStore, folder: str) -> None:
+    def __init__(self, store: ObjectStore, folder: str, at: Elsewhere | None = None) -> None:
         self.trouble = ""
         self.is_trusted = False
         self.pointer: Pointer | None = None
         self._store = store
         self._folder = folder
+        self._at = at
+        self._prefix = manifest_prefix(folder) if at is None else at.prefix
+        self._kind = store.spec.kind if at is None else at.kind
         self._lock = threading.Lock()
         self._is_open = False
         #: Where the last page of a listing ended.
@@ -79,10 +83,11 @@ class ManifestReader:
 
     def _cursor_from(self, start: str) -> KeyCursor[Row]:
         """The cursor of an earlier page, if it has not passed what comes from `start` on."""
-        held, self._held = self._held, None
+        with self._lock:
+            held, self._held = self._held, None
         if held is not None and held.passed <= start:
             return held
-        return KeyCursor(self._rows_or_less(start))
+        return KeyCursor(self._rows_or_less(start), start)
 
     def listing(
         self, store_lists: Iterator[ObjectInfo], prefix: str, start_after: str | None = None
@@ -139,13 +144,14 @@ class ManifestReader:
             self._is_less(error)
 
     def _is_less(self, error: StoreError) -> None:
+        if not self.trouble:
+            log.warning("objects are compared without the manifest: %s", error.message)
         self.trouble = self.trouble or error.message
-        log.warning("objects are compared without the manifest: %s", error.message)
 
     def _opened(self) -> Pointer | None:
         with self._lock:
             if not self._is_open:
-                found = read_pointer(self._store, self._folder)
+                found = read_pointer(self._store, self._folder, self._at)
                 self.pointer = None if found is None else found[0]
                 self._is_open = True
             return self.pointer
@@ -167,7 +173,7 @@ class ManifestReader:
             at = upto
 
     def _read(self, segment: Segment, offset: int, length: int) -> bytearray:
-        key = f"{manifest_prefix(self._folder)}{segment.name}{INDEX_SUFFIX}"
+        key = f"{self._prefix}{segment.name}{INDEX_SUFFIX}"
         try:
             with self._store.read(key, offset=offset, length=length, if_match=None) as reader:
                 return read_exactly(reader, length)
@@ -175,7 +181,7 @@ class ManifestReader:
             raise ManifestUnreadable(f"a segment of the manifest is gone: {key}") from error
 
     def _recorded(self, row: Row, info: ObjectInfo) -> RecordedCopy:
-        state = _state_of(self._store.spec.kind, row.copy, info)
+        state = _state_of(self._kind, row.copy, info)
         return RecordedCopy(row.store, row.source_key, row.version, row.crc32c, state)
 
 

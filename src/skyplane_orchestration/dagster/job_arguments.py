@@ -10,7 +10,6 @@ from skyplane_gateway.common.job_options import (
     ConflictRule,
     EditedCopyRule,
     IllegalKeyRule,
-    ManifestRule,
     Verification,
 )
 from skyplane_orchestration.model.job import (
@@ -57,7 +56,7 @@ class JobArguments(TypedDict, total=False):
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
-    manifest_at: ManifestRule
+    manifest_at: str
     trust_manifest: bool
     on_edited_copy: EditedCopyRule
     server_side_copy: ServerSideRule

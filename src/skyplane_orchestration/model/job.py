@@ -22,6 +22,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.job_checks import (
     check_delete,
+    check_manifest_at,
     check_metadata,
     check_move,
 )
@@ -402,6 +403,7 @@ class TransferJob(JobOptions):
         require_at_least("objects", self.objects, 0)
         check_move(self)
         check_metadata(self)
+        check_manifest_at(self)
 
     def _check_filter(self) -> None:
         if self.files_from is not None and not self.recursive:

@@ -55,6 +55,15 @@ def check_move(job: TransferJob) -> None:
         )
 
 
+def check_manifest_at(job: TransferJob) -> None:
+    """Refuse what is neither a rule for manifests nor a folder."""
+    if job.keeps_manifest_elsewhere and "/" not in job.manifest_at:
+        raise ConfigurationInvalid.about(
+            "{manifest_at} is auto, always, never, or a folder as path or URL, not {given!r}",
+            given=job.manifest_at,
+        )
+
+
 def check_manifest(job: TransferJob) -> None:
     """Refuse to trust a manifest that is not read, or for deletes."""
     if not job.trust_manifest:
@@ -62,6 +71,10 @@ def check_manifest(job: TransferJob) -> None:
     if job.delete:
         raise ConfigurationInvalid.about(
             "{delete} lists the destination, so it cannot {trust_manifest}; leave out one of them"
+        )
+    if job.keeps_manifest_elsewhere:
+        raise ConfigurationInvalid.about(
+            "{trust_manifest} needs the manifest at the destination; leave out {manifest_at}"
         )
     if not job.reads_manifest:
         raise ConfigurationInvalid.about(

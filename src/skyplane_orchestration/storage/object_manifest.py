@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.output_format import MANIFESTS, suffix_of
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.open import open_location
+from skyplane_orchestration.storage.open import beside_destination, open_location
 
 SCHEMA: Final = pa.schema(
     [
@@ -50,9 +48,7 @@ def write_manifest(
         ConfigurationInvalid: its suffix is of another format.
         StoreError: it cannot be written.
     """
-    place = Location(target)
-    if (place.kind, place.bucket) == (job.destination.kind, job.destination.bucket):
-        place = replace(job.destination, url=target)
+    place = beside_destination(job, target)
     body = io.BytesIO()
     _write(body, suffix_of(target, MANIFESTS), _located(job, rows))
     with open_location(place, credentials) as store:

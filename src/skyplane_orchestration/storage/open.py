@@ -74,6 +74,13 @@ def open_location(
         yield store
 
 
+def beside_destination(job: TransferJob, target: str) -> Location:
+    """A path or URL that the job names; one in the bucket of its destination is opened as that."""
+    place = Location(target)
+    is_there = (place.kind, place.bucket) == (job.destination.kind, job.destination.bucket)
+    return replace(job.destination, url=target) if is_there else place
+
+
 @contextmanager
 def open_ends(
     job: TransferJob, credentials: CredentialSources

@@ -14,7 +14,6 @@ from typing import Any, Final
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.selection.metadata_check import metadata_not_carried
 from skyplane_gateway.selection.overlap import lies_in, refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
@@ -33,11 +32,11 @@ from skyplane_orchestration.storage.empty_source import (
     require_file,
     require_some,
 )
+from skyplane_orchestration.storage.manifest.elsewhere import open_manifest
 from skyplane_orchestration.storage.open import (
     asker_of,
     destination_lister,
     ends_of,
-    journal_folder,
     open_ends,
     open_location,
     rule_of,
@@ -239,11 +238,13 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
     check_manifest(job)
     require_file(job)
     spec, selected = transfer_spec_of(job), 0
-    with open_ends(job, credentials) as (source, destination):
+    with (
+        open_ends(job, credentials) as (source, destination),
+        open_manifest(job, destination, credentials) as manifest,
+    ):
         rule = rule_of(job)
         use = PatternUse(rule, job.publish_last)
         listing = CountingLister(partial(source.list, wants=use.wants), "source")
-        manifest = ManifestReader(destination, journal_folder(job))
         rows = select(
             rule,
             use.watch(listing, rule.source_prefix),

@@ -30,6 +30,7 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover_decisions import FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.manifest.elsewhere import handed_manifest
 from skyplane_orchestration.storage.open import journal_folder, open_location, transfer_spec_of
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
@@ -183,6 +184,7 @@ class FleetControl:
             transfer_spec_of(request.job),
             server_side_copy=not why_not_server_side(request.job),
             sinks=tuple(one.node for one in self._fleet.sinks if self._fleet.whole_plan),
+            handed_manifest=handed_manifest(request.job, request.credentials),
         )
         try:
             answer = self._sessions.of(lead).submit(

@@ -10,6 +10,7 @@ from typing import Any
 from skyplane_gateway.manifest.document import Snapshot, read_pointer
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.storage.manifest.elsewhere import manifest_store
 from skyplane_orchestration.storage.open import journal_folder, open_location, spec_of
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.client_context import ClientContext
@@ -58,11 +59,16 @@ def _record(
         "run": run,
         "recorded": round(now_s * 1e6),
     }
-    with open_location(job.destination, context.credentials) as store:
+    with (
+        open_location(job.destination, context.credentials) as store,
+        manifest_store(job, store, context.credentials) as (kept_in, at),
+    ):
         copied = copied_rows(report, store, folder, **of_all)
         rows = table_of(chain(copied, deleted_rows(deleted, folder, **of_all)))
         gone = rows.num_rows - without_deleted(rows).num_rows
-        if not rows.num_rows or (gone == rows.num_rows and read_pointer(store, folder) is None):
+        if not rows.num_rows or (
+            gone == rows.num_rows and read_pointer(kept_in, folder, at) is None
+        ):
             return
         snapshot = Snapshot(
             id=secrets.token_hex(8),
@@ -75,4 +81,4 @@ def _record(
             deleted=gone,
             segments=(),
         )
-        ManifestCommit(store, folder, snapshot).run(rows)
+        ManifestCommit(kept_in, folder, snapshot, at=at).run(rows)

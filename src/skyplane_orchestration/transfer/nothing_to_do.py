@@ -32,6 +32,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import NO_COST, TransferResult
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.manifest.elsewhere import open_manifest
 from skyplane_orchestration.storage.open import (
     asker_of,
     destination_lister,
@@ -71,7 +72,8 @@ class _LimitedListings:
         self.reserved = 0
         self.archived = 0
         self.edited = 0
-        self.manifest: ManifestReader | None = None
+        self.manifest_trouble = ""
+        self.trusted_unix_s = 0.0
         self.digest = SourceDigest()
 
     def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
@@ -81,8 +83,9 @@ class _LimitedListings:
             self._left -= 1
             yield row
 
-    def of_destination(self, job: TransferJob, store: ObjectStore) -> Lister:
-        manifest = self.manifest = ManifestReader(store, journal_folder(job))
+    def of_destination(
+        self, job: TransferJob, store: ObjectStore, manifest: ManifestReader
+    ) -> Lister:
         lister = destination_lister(job, store, manifest, read_ahead)
         return lambda prefix: self._limited(lister(prefix))
 
@@ -130,7 +133,6 @@ def result_if_unchanged(
         return None
     if kept is None or (kept == 0 and not job.allow_empty):
         return None
-    manifest = listings.manifest
     return TransferResult(
         transfer_key=transfer_key,
         epoch=0,
@@ -151,10 +153,7 @@ def result_if_unchanged(
         warnings=(
             *archived_warnings(listings.archived),
             *manifest_warnings(
-                job,
-                manifest.trouble if manifest else "",
-                manifest.trusted_unix_s if manifest else 0.0,
-                listings.edited,
+                job, listings.manifest_trouble, listings.trusted_unix_s, listings.edited
             ),
             # The listings for the deletes show both ends.
             *unmatched_warnings(
@@ -175,15 +174,20 @@ def _kept_objects(
 ) -> int | None:
     """The number of objects if none is to be copied; else None."""
     require_ends_apart(job)
-    with open_ends(job, credentials) as (source, destination):
+    with (
+        open_ends(job, credentials) as (source, destination),
+        open_manifest(job, destination, credentials) as manifest,
+    ):
         kept = 0
-        for row in _rows(job, source, destination, listings):
+        for row in _rows(job, source, destination, listings, manifest):
             if row.action != "skip":
                 return None
             kept += 1
             listings.archived += row.refusal is NotRestored
             listings.edited += row.is_edited
             listings.digest.add(row.source)
+        listings.manifest_trouble = manifest.trouble
+        listings.trusted_unix_s = manifest.trusted_unix_s
         newest = None if asked is None else asked.journal_epoch()
         if newest is None:
             newest = newest_journal_epoch(destination, journal_folder(job), transfer_key)
@@ -192,7 +196,11 @@ def _kept_objects(
 
 
 def _rows(
-    job: TransferJob, source: ObjectStore, destination: ObjectStore, listings: _LimitedListings
+    job: TransferJob,
+    source: ObjectStore,
+    destination: ObjectStore,
+    listings: _LimitedListings,
+    manifest: ManifestReader,
 ) -> Iterator[Selection]:
     answers = asker_of(source, destination)
 
@@ -204,11 +212,11 @@ def _rows(
     return select(
         rule_of(job),
         listings.of_source(job, source),
-        listings.of_destination(job, destination),
+        listings.of_destination(job, destination, manifest),
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
         ask=ask,
-        ends=partial(ends_of, source, destination, listings.manifest),
+        ends=partial(ends_of, source, destination, manifest),
     )
 
 

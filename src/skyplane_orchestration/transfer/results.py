@@ -150,8 +150,7 @@ def manifest_warnings(
         yield f"objects were compared without the manifest of the destination: {trouble}"
     if edited:
         kept = "kept" if job.on_edited_copy == "keep" else "replaced"
-        what = counted(edited, "object")
-        yield f"{what} had been changed at the destination since the copy, and were {kept}"
+        yield f"changed at the destination since the copy, and {kept}: {counted(edited, 'object')}"
 
 
 def listed_failures(

@@ -21,6 +21,7 @@ from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
     POINTER,
     ROWS_SUFFIX,
+    Elsewhere,
     Pointer,
     Segment,
     Snapshot,
@@ -37,6 +38,7 @@ from skyplane_orchestration.storage.manifest.rows import (
     newest,
     numbered,
     read_parquet,
+    require_digest,
     without_deleted,
 )
 from skyplane_orchestration.storage.parallel import map_parallel
@@ -74,11 +76,18 @@ class ManifestCommit:
     """
 
     def __init__(
-        self, store: ObjectStore, folder: str, snapshot: Snapshot, sign: Sign | None = None
+        self,
+        store: ObjectStore,
+        folder: str,
+        snapshot: Snapshot,
+        sign: Sign | None = None,
+        at: Elsewhere | None = None,
     ) -> None:
         self._store = store
         self._folder = folder
-        self._prefix = manifest_prefix(folder)
+        self._at = at
+        self._prefix = manifest_prefix(folder) if at is None else at.prefix
+        self._place = place_of(store, folder) if at is None else at.place
         self._snapshot = snapshot
         self._sign = sign
 
@@ -106,9 +115,9 @@ class ManifestCommit:
 
     def _base(self) -> _Base:
         """The manifest as it is. Segments that are gone or cut are left out, with their rows."""
-        empty = Pointer(place_of(self._store, self._folder), (), ())
+        empty = Pointer(self._place, (), ())
         try:
-            found = read_pointer(self._store, self._folder)
+            found = read_pointer(self._store, self._folder, self._at)
         except ManifestUnreadable as error:
             if not error.etag:
                 raise
@@ -136,9 +145,11 @@ class ManifestCommit:
                     f"{self._prefix}{segment.name}{ROWS_SUFFIX}",
                     max_bytes=segment.parquet_bytes,
                 )
+                require_digest(body, segment)
                 tables.insert(0, read_parquet(body))
-            except (NotFound, ValueError) as error:
-                log.warning("a segment of the manifest is lost with its rows: %s", error)
+            except (NotFound, ManifestUnreadable) as error:
+                log.warning("a segment of the manifest is lost with earlier rows: %s", error)
+                kept.clear()  # It may have said that their objects were deleted.
         table = newest(tables)
         return tuple(kept), table if kept else without_deleted(table)
 
@@ -156,13 +167,10 @@ class ManifestCommit:
         return replace(made, snapshots=(*earlier, signed))
 
     def _put_files(self, files: SegmentFiles) -> None:
+        """Without a precondition, which a retry after a lost answer would not meet."""
         name = self._prefix + files.segment.name
         bodies = {name + ROWS_SUFFIX: files.parquet, name + INDEX_SUFFIX: files.index}
-
-        def put(key: str) -> None:
-            self._store.put(key, bodies[key], precondition=IF_ABSENT)
-
-        for _ in map_parallel(bodies, put, len(bodies)):
+        for _ in map_parallel(bodies, lambda key: self._store.put(key, bodies[key]), len(bodies)):
             pass
 
     def _replace(self, pointer: Pointer, etag: str) -> bool:
@@ -173,7 +181,7 @@ class ManifestCommit:
             self._store.put(key, body, precondition=fence)
         except (PreconditionFailed, NotFound):
             # An answer may have been lost.
-            found = read_pointer(self._store, self._folder)
+            found = read_pointer(self._store, self._folder, self._at)
             names = () if found is None else found[0].snapshots
             return any(one.id == self._snapshot.id for one in names)
         if not etag:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skyplane_gateway.common.errors import ManifestUnreadable
 from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.common.source_version import identity_of
 from skyplane_gateway.manifest.document import Segment
@@ -162,6 +163,12 @@ def _index_rows(table: pa.Table) -> Iterator[Row]:
         yield from map(Row, *(column.to_pylist() for column in batch.columns))
 
 
+def require_digest(body: bytes, segment: Segment) -> None:
+    """Raise ManifestUnreadable for a damaged file, which pyarrow may read as other rows."""
+    if hashlib.sha256(body).hexdigest() != segment.parquet_sha256:
+        raise ManifestUnreadable(f"the segment {segment.name} of the manifest is damaged")
+
+
 def read_parquet(body: bytes) -> pa.Table:
-    """The rows of a segment. Raises ValueError for a file that is damaged."""
+    """The rows of a segment."""
     return pq.read_table(io.BytesIO(body)).cast(SCHEMA)

@@ -1,0 +1,78 @@
+"""Opens the manifest of a job's destination, which may lie elsewhere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from skyplane_gateway.common.handed_manifest import HandedManifest
+from skyplane_gateway.manifest.document import INDEX_SUFFIX, POINTER, Elsewhere, read_pointer
+from skyplane_gateway.manifest.reader import ManifestReader
+from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.stores.base import ObjectStore, read_object
+from skyplane_orchestration.errors import StoreError
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.open import (
+    beside_destination,
+    journal_folder,
+    open_location,
+    spec_of,
+)
+
+#: A control call carries no more; base64 takes a third of it.
+_MOST_BYTES: Final = 9 << 20
+
+
+@contextmanager
+def open_manifest(
+    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
+) -> Iterator[ManifestReader]:
+    """Reads the manifest beside listings of the destination, whose store is open."""
+    with manifest_store(job, destination, credentials) as (store, at):
+        yield ManifestReader(store, journal_folder(job), at)
+
+
+@contextmanager
+def manifest_store(
+    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
+) -> Iterator[tuple[ObjectStore, Elsewhere | None]]:
+    """The store that the manifest lies in, and where if that is elsewhere."""
+    if not job.keeps_manifest_elsewhere:
+        yield destination, None
+        return
+    place = beside_destination(job, job.manifest_at)
+    folder = destination.spec.url(journal_folder(job))
+    with open_location(place, credentials) as store:
+        yield store, Elsewhere(folder_of(place.key), folder, destination.spec.kind)
+
+
+def handed_manifest(job: TransferJob, credentials: CredentialSources) -> HandedManifest | None:
+    """What the lead needs of a manifest that lies elsewhere; None for a job without one."""
+    if not (job.reads_manifest and job.keeps_manifest_elsewhere):
+        return None
+    kind = job.destination.kind
+    place = spec_of(job.destination).url(journal_folder(job))
+    try:
+        with open_location(job.destination, credentials) as destination:
+            return HandedManifest(place, kind, _files(job, destination, credentials))
+    except StoreError as error:
+        return HandedManifest(place, kind, {}, error.message)
+
+
+def _files(
+    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
+) -> dict[str, str]:
+    with manifest_store(job, destination, credentials) as (store, at):
+        found = read_pointer(store, "", at)
+        if found is None or at is None:
+            return {}
+        names = [POINTER, *(one.name + INDEX_SUFFIX for one in found[0].newest)]
+        left, bodies = _MOST_BYTES, {}
+        for name in names:
+            _, body = read_object(store, at.prefix + name, max_bytes=left)
+            left -= len(body)
+            bodies[name] = base64.b64encode(body).decode()
+        return bodies
