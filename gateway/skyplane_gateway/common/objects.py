@@ -134,7 +134,7 @@ def is_time_pin(etag: str | None) -> bool:
 
 
 #: Whether an object is the copy that a manifest has a row of: the listing shows it unchanged; it
-#: has another version; or, of a file, only its inode was changed, as chmod does.
+#: has another version; or it is a file with its time and size, and another or a changed inode.
 CopyState = Literal["same", "changed", "touched"]
 
 

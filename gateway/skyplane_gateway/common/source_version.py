@@ -44,9 +44,15 @@ def identity_of(kind: str, info: ObjectInfo) -> str:
     return "" if is_time_pin(info.etag) else info.etag
 
 
-def without_inode(identity: str) -> str:
-    """The identity of a file without the time of its inode."""
+def etag_of(identity: str) -> str:
+    """The ETag in an identity."""
     return identity.partition(_INODE)[0]
+
+
+def time_and_size_of(identity: str) -> str:
+    """Of a file, by its identity or its ETag. Some file systems give it another inode at each
+    mount, and chmod changes the time of the inode: then only the bytes tell."""
+    return etag_of(identity).rpartition("-")[0]
 
 
 def recorded_source(attributes: ObjectAttributes | None) -> str:

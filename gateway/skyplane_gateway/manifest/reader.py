@@ -13,7 +13,7 @@ from typing import Final
 from skyplane_gateway.common.errors import ManifestUnreadable, NotFound, StoreError
 from skyplane_gateway.common.key_cursor import KeyCursor
 from skyplane_gateway.common.objects import CopyState, ObjectInfo, RecordedCopy
-from skyplane_gateway.common.source_version import identity_of, without_inode
+from skyplane_gateway.common.source_version import etag_of, identity_of, time_and_size_of
 from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
     Elsewhere,
@@ -113,7 +113,7 @@ class ManifestReader:
             if not key.startswith(prefix):
                 return
             if row.copy and key != start_after:
-                etag = without_inode(row.copy)
+                etag = etag_of(row.copy) if self._kind == "file" else row.copy
                 recorded = RecordedCopy(row.store, row.source_key, row.version, row.crc32c, "same")
                 # Without a time: what no row decides is asked.
                 yield ObjectInfo(key, row.size_bytes, etag, 0.0, recorded=recorded)
@@ -188,5 +188,5 @@ class ManifestReader:
 def _state_of(kind: str, copy: str, info: ObjectInfo) -> CopyState:
     if copy == identity_of(kind, info):
         return "same"
-    is_touched = kind == "file" and without_inode(copy) == info.etag
+    is_touched = kind == "file" and time_and_size_of(copy) == time_and_size_of(info.etag)
     return "touched" if is_touched else "changed"

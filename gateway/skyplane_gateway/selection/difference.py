@@ -16,8 +16,8 @@ from skyplane_gateway.common.objects import ObjectInfo, RecordedCopy
 from skyplane_gateway.common.source_version import (
     identity_of,
     recorded_source,
+    time_and_size_of,
     version_of,
-    without_inode,
 )
 
 #: A source whose time is so near the write of its copy may be newer than what the copy was made
@@ -136,7 +136,7 @@ def _by_manifest(
         return None
     version, is_file = identity_of(ends.source_kind, source), ends.source_kind == "file"
     is_same = version == copy.version
-    is_touched = is_file and without_inode(version) == without_inode(copy.version)
+    is_touched = is_file and time_and_size_of(version) == time_and_size_of(copy.version)
     if is_same and copy.state == "same":
         return _RECORDED
     if source.size_bytes == there.size_bytes:
@@ -151,12 +151,12 @@ def _by_manifest(
 
 
 def _touched(copy: RecordedCopy, answer: ComparisonAnswer | None, *, of_source: bool) -> Verdict:
-    """The verdict about a file whose inode was changed: its bytes tell whether they were."""
+    """The verdict about a file that has its time and size, and another inode or a changed one."""
     kind: QuestionKind = "destination-checksum"
     if of_source:
         kind = "checksums" if copy.state == "touched" else "source-checksum"
     if answer is None:
-        return Verdict(True, "the inode of the file was changed", kind)
+        return Verdict(True, "the inode of the file is another one, or was changed", kind)
     there = answer.destination
     if copy.state == "touched" and (there is None or there.crc32c != copy.crc32c):
         return _EDITED
