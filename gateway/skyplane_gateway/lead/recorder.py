@@ -112,8 +112,7 @@ class Recorder:
         proved: dict[str, object] = {}
         if row.is_proved and row.destination is not None:
             copy = identity_of(self._kinds[1], row.destination)
-            checksum = row.source.crc32c or row.destination.crc32c
-            proved = {"copy": copy, "crc32c": checksum, **self._identity(row)} if copy else {}
+            proved = {"copy": copy, "crc32c": row.crc32c, **self._identity(row)} if copy else {}
         self._counters.edited += row.is_edited
         self._report.add("skipped", row, 0, reason=row.reason, **proved)
         self._journal.skipped(row.destination_key)

@@ -7,7 +7,7 @@ times that leave no doubt. Where the listings show neither, the verdict is a que
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from skyplane_gateway.common.job_options import ConflictRule
@@ -75,14 +75,15 @@ class ComparisonAnswer:
 class Verdict:
     """Whether the object is replaced, and why; with a `question` that is not known yet.
 
-    `is_proved`: both ends were compared by a checksum. `is_edited`: the object at the destination
-    is not the copy that the manifest has a row of.
+    `is_proved`: both ends were compared by a checksum; `crc32c` is theirs, if it is known.
+    `is_edited`: the object at the destination is not the copy that the manifest has a row of.
     """
 
     replaces: bool
     reason: str
     question: QuestionKind | None = None
     is_proved: bool = False
+    crc32c: int | None = None
     is_edited: bool = False
 
 
@@ -90,6 +91,10 @@ _EQUAL: Final = Verdict(False, "sizes and checksums are equal", is_proved=True)
 _RECORDED: Final = Verdict(False, "source and copy are as the manifest has them")
 _EDITED: Final = Verdict(True, "it was changed at the destination", is_edited=True)
 _LATER: Final = Verdict(False, "the sizes are equal and the copy was written later")
+
+
+def _equal(crc32c: int | None) -> Verdict:
+    return replace(_EQUAL, crc32c=crc32c)
 
 
 def compare(
@@ -162,7 +167,7 @@ def _touched(copy: RecordedCopy, answer: ComparisonAnswer | None, *, of_source: 
         return _EDITED
     if of_source and (answer.source is None or answer.source.crc32c != copy.crc32c):
         return Verdict(True, "the file was changed, and got its time back")
-    return _EQUAL
+    return _equal(copy.crc32c)
 
 
 def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict | None:
@@ -171,7 +176,8 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
     ETags of S3 that differ prove nothing: they depend on encryption and on parts.
     """
     if source.crc32c is not None and there.crc32c is not None:
-        return _EQUAL if source.crc32c == there.crc32c else Verdict(True, "the checksums differ")
+        is_equal = source.crc32c == there.crc32c
+        return _equal(source.crc32c) if is_equal else Verdict(True, "the checksums differ")
     if not ends.uses_md5 or not {ends.source_kind, ends.destination_kind} <= _HASHING:
         return None
     here, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
@@ -186,7 +192,7 @@ def _checksums(source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer |
         return Verdict(True, "it was changed while it was compared")
     if here.crc32c is None or here.crc32c != theirs.crc32c:
         return Verdict(True, "the checksums differ")
-    return _EQUAL
+    return _equal(here.crc32c)
 
 
 def _newer(

@@ -43,7 +43,7 @@ class Selection:
 
     Under `precondition` the destination is as it was listed; empty where nothing is written.
     `is_escaped`: the destination key is an escaped one, and so may be out of order.
-    `is_proved`, `is_edited`: see `Verdict`.
+    `is_proved`, `crc32c`, `is_edited`: see `Verdict`.
     `may_be_own_copy`: the listed object may be a copy that an earlier lead made of the source.
     `refusal`: the error of an object that is refused, or that a rule skips for that error.
     """
@@ -58,6 +58,7 @@ class Selection:
     may_be_own_copy: bool = False
     refusal: type[StoreError] | None = None
     is_proved: bool = False
+    crc32c: int | None = None
     is_edited: bool = False
 
 
@@ -163,7 +164,9 @@ def decide(
         kept = _to_copy(rule, candidate, destination, verdict.reason, unchanged)
     if not (verdict.is_edited or verdict.is_proved):
         return kept
-    return replace(kept, is_edited=verdict.is_edited, is_proved=verdict.is_proved)
+    return replace(
+        kept, is_edited=verdict.is_edited, is_proved=verdict.is_proved, crc32c=verdict.crc32c
+    )
 
 
 def _kept_out(

@@ -1,0 +1,60 @@
+"""Syncs of files with a manifest, where a file system gives them other inodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.pairs import Run, runner
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home
+
+pytestmark = pytest.mark.e2e
+
+ENDS = [{"src"}, {"dst"}, {"src", "dst"}]
+
+
+@pytest.fixture
+def run(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    for name in "abc":
+        (tmp_path / "src" / name).write_text("1")
+    return runner(home, {}, monkeypatch, capsys)
+
+
+def mounted_again(folder: Path) -> None:
+    """All files get other inodes, and keep their times."""
+    shutil.copytree(folder, folder.with_name("again"))
+    shutil.rmtree(folder)
+    folder.with_name("again").rename(folder)
+
+
+@pytest.mark.parametrize("ends", ENDS, ids="-".join)
+def test_other_inodes_copy_nothing_at_any_time(run: Run, tmp_path: Path, ends: set[str]) -> None:
+    assert run("sync", "src", "dst")["copied"] == 3
+    for _ in range(2):  # The second time by the rows of the first.
+        for end in ends:
+            mounted_again(tmp_path / end)
+        again = run("sync", "src", "dst")
+        assert (again["copied"], again["skipped"], again["warnings"]) == (0, 3, [])
+    # Now both are known as they are, and nobody reads them.
+    assert run("sync", "src", "dst")["gateways"] == ""
+
+
+@pytest.mark.parametrize("end", ["src", "dst"])
+def test_other_bytes_under_another_inode_are_found(run: Run, tmp_path: Path, end: str) -> None:
+    run("sync", "src", "dst")
+    file = tmp_path / end / "b"
+    before = file.stat()
+    file.write_text("2")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    mounted_again(tmp_path / end)
+    assert run("sync", "src", "dst")["copied"] == 1
+    assert (tmp_path / "dst/b").read_text() == (tmp_path / "src/b").read_text()
