@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from tests.transfer import samples
 
-from skyplane_orchestration.errors import TooManyFleets
+from skyplane_orchestration.errors import NotFound, TooManyFleets
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -57,6 +57,7 @@ class FakeClient:
         result: of every transfer, but for its ends.
         is_unchanged: whether there is nothing to copy.
         report: of every comparison.
+        place_manifest: of every place; None: there is none.
         still_runs: whether the lead answers that the transfer runs.
         status: what a transfer shows while it runs; None: nothing.
         early_end: how a watch of the first seconds ends; None: the transfer runs longer.
@@ -83,6 +84,7 @@ class FakeClient:
     regions: Mapping[str, str] | None = None
     provisioner_name: str = "local"
     report: VerifyReport | None = None
+    place_manifest: Any = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
     @property
@@ -134,6 +136,12 @@ class FakeClient:
     def source_version(self, location: Location, **arguments: Any) -> SourceVersion:
         self._note("source_version", (location, arguments))
         return SourceVersion("ab" * 32, 3, 1000)
+
+    def manifest(self, location: Location, *, manifest_at: str = "auto") -> Any:
+        self._note("manifest", location)
+        if self.place_manifest is None:
+            raise NotFound(f"{location.url} has no manifest")
+        return self.place_manifest
 
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:
         return self.is_unchanged

@@ -34,8 +34,9 @@ checksum-mismatch cloud-access-denied cloud-unavailable configuration-invalid
 credentials-expired credentials-too-wide destinations-failed empty-source fleet-lost
 foreign-host gateway-draining gateway-error gateway-lost gateway-unreachable grid-invalid
 instance-type-not-offered internal-error invalid-key invalid-location journal-unreadable
-launch-refused metadata-not-carried missing-extra mount-failed not-authorised not-found not-restored
-object-too-large objects-differ objects-failed overloaded path-ended permission-denied
+launch-refused manifest-unreadable metadata-not-carried missing-extra mount-failed not-authorised
+not-found not-restored object-too-large objects-differ objects-failed overloaded path-ended
+permission-denied
 plan-error plan-infeasible precondition-failed provision-failed quota-exceeded
 read-back-mismatch skyplane solver-failed stale-epoch stopped store-error
 store-unavailable teardown-incomplete throttled too-many-deletes too-many-fleets

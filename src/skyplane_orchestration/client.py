@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
+    from skyplane_orchestration.storage.manifest.place_manifest import PlaceManifest
     from skyplane_orchestration.storage.place_digest import SourceVersion
     from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
@@ -82,6 +83,8 @@ class Client:
             may start, itself included; see docs/how-to/operate.md. None: no limit.
         value_of_time_usd_per_hour: of a job without an objective; see `MinimizeCost`.
         gateway_credentials: what gateways on other machines get; see docs/explanation/security.md.
+        manifest_key: private key that signs manifests: a PEM file, or `env:NAME`; see
+            docs/how-to/manifest.md. None: they are not signed.
         stop_at: when its transfers are stopped at the latest. They fail, and a resume or a retry
             continues them. None: never.
         poll_s: longest pause between two polls of a running transfer.
@@ -102,6 +105,7 @@ class Client:
         max_active_fleets: int | None = None,
         value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR,
         gateway_credentials: GatewayCredentials = "limited",
+        manifest_key: str | None = None,
         stop_at: StopAt | None = None,
         poll_s: float = 1.0,
         clock: Clock | None = None,
@@ -137,6 +141,7 @@ class Client:
             MinimizeCost(value_of_time_usd_per_hour=value_of_time_usd_per_hour),
             stop_at,
             self._learned_grid,
+            manifest_key,
         )
 
     # -- plan
@@ -236,6 +241,19 @@ class Client:
         return source_version(
             place, self._credentials, recursive=recursive, include=include, exclude=exclude
         )
+
+    def manifest(self, location: Location, *, manifest_at: str = "auto") -> PlaceManifest:
+        """The manifest of a folder that runs have copied to; see docs/how-to/manifest.md.
+
+        Args:
+            manifest_at: that of the runs, for a manifest that lies apart from the copies.
+
+        Raises NotFound if there is none, ManifestUnreadable, or another StoreError.
+        """
+        from skyplane_orchestration.storage.manifest.place_manifest import PlaceManifest
+
+        place = preflight.located(location, self._credentials)
+        return PlaceManifest(place, self._credentials, manifest_at)
 
     def check_place(self, location: Location) -> None:
         """Check that a bucket exists and may be listed. Raises StoreError."""

@@ -66,6 +66,8 @@ MEANINGS: Final = {
     "gateway_credentials": "What credentials gateways on other machines get: limited, sessions that"
     " reach the places of the job only; or whole, those that this process itself uses. A run that"
     " gets no limited ones is refused.",
+    "manifest_key": "Private Ed25519 key that signs the manifests of destinations: a PEM file, or"
+    " env:NAME for a variable with its text. Without it, they are not signed.",
     "gateway_settings": "More fields of every gateway's configuration, such as ack_deadline_s and"
     " stall_deadline_s.",
     "start_within_s": "Longest time from provision to transfer, the time in a scheduler's queue"
@@ -97,6 +99,7 @@ class ClientSettings:
     processes_per_instance: int | None = None
     max_active_fleets: int | None = None
     gateway_credentials: GatewayCredentials = "limited"
+    manifest_key: str | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     start_within_s: float = _TIMES.start_within_s
     value_of_time_usd_per_hour: float = VALUE_OF_TIME_USD_PER_HOUR
@@ -219,6 +222,7 @@ class ClientSettings:
             max_active_fleets=self.max_active_fleets,
             value_of_time_usd_per_hour=self.value_of_time_usd_per_hour,
             gateway_credentials=self.gateway_credentials,
+            manifest_key=self.manifest_key,
             stop_at=stop_at,
         )
 

@@ -27,6 +27,7 @@ from skyplane_gateway.common.errors import (
     InternalError as InternalError,
     InvalidKey as InvalidKey,
     JournalUnreadable as JournalUnreadable,
+    ManifestUnreadable as ManifestUnreadable,
     MetadataNotCarried as MetadataNotCarried,
     MissingExtra as MissingExtra,
     NotAuthorised as NotAuthorised,

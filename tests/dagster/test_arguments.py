@@ -19,6 +19,7 @@ from skyplane_orchestration.dagster import (
     SkyplaneResource,
     SkyplaneTranslatorData,
     build_skyplane_cleanup_sensor,
+    build_skyplane_manifest_check,
     build_skyplane_source_asset,
     build_skyplane_sweep_sensor,
     build_skyplane_transfer_asset,
@@ -47,6 +48,7 @@ FACES: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {
     build_skyplane_source_asset: ({"name": "copy", "location": "s3://a/"}, None),
     build_skyplane_sweep_sensor: ({}, None),
     build_skyplane_cleanup_sensor: ({}, None),
+    build_skyplane_manifest_check: ({"asset": "copy", "location": "s3://a/"}, None),
     SkyplaneTranslatorData: ({"name": "copy", "job": JOB}, None),
 }
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.operators.conftest import FakeHook
+from tests.storage.manifest.places import commit
 
+from skyplane_orchestration import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators import SkyplaneTransferOperator, SkyplaneVerifyOperator
 from skyplane_orchestration.storage.compare import Difference, VerifyReport
 
@@ -99,3 +105,40 @@ def test_the_first_differences_are_in_the_message(
 
 def test_both_ends_are_templates() -> None:
     assert {"source_url", "destination_url", "include"} <= set(operator().template_fields)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "dst").mkdir()
+    (tmp_path / "dst" / "a").write_text("1")
+    commit(Location(f"{tmp_path}/dst/"), ["a"])
+    return tmp_path / "dst"
+
+
+def test_against_the_manifest(hook: FakeHook, context: Any, place: Path) -> None:
+    client: Any = hook.client({}, "default")
+    client.place_manifest = Client().manifest(Location(f"{place}/"))
+    verify = operator(against="manifest")
+    assert verify.execute(context)["same"] == 1
+    assert client.of("manifest") == [Location(DST)]
+    assert not client.of("verify")
+    (place / "a").unlink()
+    with pytest.raises(AirflowException, match=r"objects-differ: .* does not hold: missing: a"):
+        verify.execute(context)
+    assert context["pushed"]["differences"]["missing"] == ["a"]
+
+
+def test_the_manifest_has_to_be_signed(hook: FakeHook, context: Any, place: Path) -> None:
+    client: Any = hook.client({}, "default")
+    client.place_manifest = Client().manifest(Location(f"{place}/"))
+    public = Ed25519PrivateKey.generate().public_key()
+    form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+    (place.parent / "key.pub").write_bytes(public.public_bytes(*form))
+    with pytest.raises(AirflowException, match="unsigned: the signature of run 1"):
+        operator(against="manifest", public_key=f"{place.parent}/key.pub").execute(context)
+
+
+def test_a_destination_without_a_manifest_fails(hook: FakeHook, context: Any) -> None:
+    hook.client({}, "default")
+    with pytest.raises(AirflowException, match="has no manifest"):
+        operator(against="manifest").execute(context)

@@ -182,6 +182,7 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
         help="write a list of all objects to a path or URL, in the format of its suffix:"
         f" {', '.join(MANIFESTS)} (default: Parquet)",
     )
+    add_fields(group, ClientSettings, manifest_key=f"REF {what_is('manifest_key')}")
 
 
 def _add_conflict(group: argparse._ArgumentGroup) -> None:

@@ -61,6 +61,7 @@ _COMMANDS: Final = (
     "ls",
     "mount",
     "handles",
+    "manifest",
 )
 
 #: Modules of commands that have none of their own name.

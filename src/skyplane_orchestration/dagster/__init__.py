@@ -24,6 +24,7 @@ from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
 from skyplane_orchestration.dagster.components import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.job_arguments import JobArguments
+from skyplane_orchestration.dagster.manifest_check import build_skyplane_manifest_check
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
 from skyplane_orchestration.dagster.source_assets import build_skyplane_source_asset
@@ -40,6 +41,7 @@ __all__ = [
     "SkyplaneTransferComponent",
     "SkyplaneTranslatorData",
     "build_skyplane_cleanup_sensor",
+    "build_skyplane_manifest_check",
     "build_skyplane_source_asset",
     "build_skyplane_sweep_sensor",
     "build_skyplane_transfer_asset",

@@ -126,7 +126,7 @@ def build_skyplane_transfer_asset(
     require_partitioned(asset.job, partitions_def)
     require_manifests(manifest, partitions_def)
     require_one_fleet(backfill_policy, ends)
-    upstream = list(map(_key_of, deps or ()))
+    upstream = list(map(key_of, deps or ()))
     if deps is None:
         upstream = [source_key(asset.job.source)]
         automation_condition = _not_waiting_for(upstream[0], automation_condition)
@@ -220,7 +220,8 @@ def _not_waiting_for(
     return condition if ignore is None else ignore(dg.AssetSelection.assets(source))
 
 
-def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.AssetKey:
+def key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.AssetKey:
+    """The key of an asset; a text is as Dagster's page writes it."""
     if isinstance(dep, dg.AssetsDefinition | dg.AssetSpec):
         return dep.key
     return dep if isinstance(dep, dg.AssetKey) else dg.AssetKey.from_user_string(dep)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
 from skyplane_orchestration import planner
 from skyplane_orchestration.dagster.checks import COUNTS
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.model.result import EdgeOutcome, TransferResult
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
 
 #: Plain values are of Dagster's own types for text and numbers.
 Metadata = Mapping[str, dg.MetadataValue[Any] | str | int | float]
@@ -114,6 +119,23 @@ def _edge_row(edge: EdgeOutcome, planned: PlanEdge | None) -> _Row:
 
 def _table(rows: Sequence[_Row]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])
+
+
+def with_manifest(client: Client, job: TransferJob, result: TransferResult) -> TransferResult:
+    """The result with a digest of what the manifest of the destination says, where there is one.
+
+    That is the digest of the source, unless other objects have come there, or some have no row.
+    """
+    if not (job.keeps_manifest and result.source_digest):
+        return result
+    try:
+        digest = client.manifest(job.destination, manifest_at=job.manifest_at).source_digest
+    except SkyplaneError:  # There is none, or it cannot be read.
+        return result
+    if digest == result.source_digest:
+        return result
+    both = f"{result.source_digest}\n{digest}".encode()
+    return replace(result, source_digest=hashlib.sha256(both).hexdigest())
 
 
 def data_version_of(results: Sequence[TransferResult]) -> dg.DataVersion | None:

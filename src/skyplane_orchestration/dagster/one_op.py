@@ -19,6 +19,7 @@ from skyplane_orchestration.dagster.metadata import (
     Metadata,
     data_version_of,
     materialization_metadata,
+    with_manifest,
 )
 from skyplane_orchestration.dagster.ops import (
     AssetTransfer,
@@ -119,7 +120,8 @@ class OneOp:
         manifest = asset.manifest_of(context, partition)
         result = copied(context.log, client, job, fleets, manifest)
         plan = fleets[-1].plan if fleets else None
-        return Copy(materialization_metadata(job, plan, result), result)
+        metadata = materialization_metadata(job, plan, result)
+        return Copy(metadata, with_manifest(client, job, result))
 
     def _together(
         self,
@@ -158,7 +160,8 @@ class OneOp:
             result = results[url]
             log_result(context.log, result)
             plan = run.plans.get(result.transfer_key)
-            return Copy(materialization_metadata(job, plan, result), result)
+            metadata = materialization_metadata(job, plan, result)
+            return Copy(metadata, with_manifest(client, job, result))
 
         return copy
 

@@ -21,6 +21,7 @@ from skyplane_orchestration.dagster.metadata import (
     data_version_of,
     materialization_metadata,
     plan_metadata,
+    with_manifest,
 )
 from skyplane_orchestration.dagster.partitions import (
     AnyContext,
@@ -317,10 +318,12 @@ def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
             partition: TransferResult.from_dict(document)
             for partition, document in outcome["results"].items()
         }
+        client, versions = asset.client_of(context), []
         for partition, job in asset.jobs_of(context).items():
             metadata = materialization_metadata(job, plan, results[partition])
             context.add_asset_metadata(metadata, asset.key, partition or None)
-        version = data_version_of(list(results.values()))
+            versions.append(with_manifest(client, job, results[partition]))
+        version = data_version_of(versions)
         if version is not None:
             context.set_data_version(asset.key, version)
         yield dg.Output(None, ASSET_OUTPUT)

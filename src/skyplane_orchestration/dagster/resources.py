@@ -52,6 +52,7 @@ class SkyplaneResource(
     processes_per_instance: int | None = _setting("processes_per_instance", ge=1)
     max_active_fleets: int | None = _setting("max_active_fleets", ge=1)
     gateway_credentials: str = _setting("gateway_credentials")
+    manifest_key: str | None = _setting("manifest_key")
     gateway_settings: dict[str, Any] = _setting("gateway_settings")
     start_within_s: float = _setting("start_within_s", gt=0)
     value_of_time_usd_per_hour: float = _setting("value_of_time_usd_per_hour", ge=0)

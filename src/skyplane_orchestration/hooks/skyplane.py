@@ -51,8 +51,8 @@ class SkyplaneHook(BaseHook):
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
             extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
             `clouds`, `grid`, `learned_grid`, `run_root`, `processes_per_instance`,
-            `max_active_fleets`, `gateway_credentials`, `gateway_settings`, `start_within_s`,
-            `lease_s` and `hard_end_s`.
+            `max_active_fleets`, `gateway_credentials`, `manifest_key`, `gateway_settings`,
+            `start_within_s`, `lease_s` and `hard_end_s`.
             Without the default connection, the secret is a file of the worker's user and the
             deployment is `local`. A host in `hosts` may be a connection of type `ssh`:
             `{"conn_id": "ssh_gw1"}`. A cloud in `clouds` may have the credentials of a connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from skyplane_orchestration.errors import ObjectsDiffer
 from skyplane_orchestration.operators.arguments import Flag
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.storage.compare import VerifyReport
+    from skyplane_orchestration.storage.manifest.place_manifest import ManifestReport
 
 #: Differences in the message of a failure; XCom has all that the report lists.
 _SHOWN: Final = 5
@@ -27,13 +29,18 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
         with_extra: also fail for objects that only the destination has.
         listing_only: compare names and sizes; read no object.
         download: read all objects at both ends, and compare their SHA-256.
+        against: `manifest`: compare the destination folder with its manifest, and not with the
+            source; the other arguments here then change nothing. See docs/how-to/manifest.md.
+        public_key: Ed25519 key that has to have signed the manifest: a PEM file, or `env:NAME`.
 
-    Returns `VerifyReport.to_dict()`, with the first 50 differences.
+    Returns `VerifyReport.to_dict()`, with the first 50 differences, or `ManifestReport.to_dict()`.
     """
 
     with_extra: bool
     listing_only: bool
     download: bool
+    against: Literal["source", "manifest"]
+    public_key: str | None
 
     def __init__(
         self,
@@ -41,23 +48,32 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
         with_extra: Flag = False,
         listing_only: Flag = False,
         download: Flag = False,
+        against: Literal["source", "manifest"] = "source",
+        public_key: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
+        job = self.hook.placed_job(self.transfer_job())
+        if self.against == "manifest":
+            manifest = client.manifest(job.destination, manifest_at=job.manifest_at)
+            return self._end(context, manifest.verify(self.public_key))
         report = client.verify(
-            self.hook.placed_job(self.transfer_job()),
+            job,
             with_extra=self.with_extra,
             listing_only=self.listing_only,
             download=self.download,
         )
-        self.log.info("%s", report.summary)
         for warning in report.warnings:
             self.log.warning("%s", warning)
         for row in report.differences:
             self.log.warning("%s %s: %s", row.kind, row.source or row.destination, row.reason)
+        return self._end(context, report)
+
+    def _end(self, context: Context, report: VerifyReport | ManifestReport) -> dict[str, Any]:
+        self.log.info("%s", report.summary)
         if not report.is_equal:
             self.push(context, "differences", report.to_dict())
             raise ObjectsDiffer(report.failure(_SHOWN))

@@ -74,11 +74,11 @@ def open_location(
         yield store
 
 
-def beside_destination(job: TransferJob, target: str) -> Location:
-    """A path or URL that the job names; one in the bucket of its destination is opened as that."""
+def beside_location(location: Location, target: str) -> Location:
+    """A path or URL that a user names; one in the bucket of a location is opened as that."""
     place = Location(target)
-    is_there = (place.kind, place.bucket) == (job.destination.kind, job.destination.bucket)
-    return replace(job.destination, url=target) if is_there else place
+    is_there = (place.kind, place.bucket) == (location.kind, location.bucket)
+    return replace(location, url=target) if is_there else place
 
 
 @contextmanager

@@ -35,6 +35,7 @@ class ClientContext:
         poll_s: longest pause between two polls of a running transfer, in seconds.
         learned_grid: where ended transfers leave the rates of their edges; None: nowhere.
         default_objective: of a job that names none.
+        manifest_key: reference of the key that signs manifests; None: they are not signed.
     """
 
     identity: RunIdentity
@@ -47,6 +48,7 @@ class ClientContext:
     default_objective: MinimizeCost
     stop_at: StopAt | None = None
     learned_grid: str | None = None
+    manifest_key: str | None = None
 
     @property
     def credentials(self) -> CredentialSources:

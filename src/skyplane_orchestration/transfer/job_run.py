@@ -36,6 +36,7 @@ from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
+from skyplane_orchestration.transfer.manifest_record import record_run, signing_key
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -179,7 +180,6 @@ class JobRun:
         if result is None or not job.delete:
             return result
         from skyplane_orchestration.transfer.deletes import delete_extra
-        from skyplane_orchestration.transfer.manifest_record import record_run
 
         for warning in put_back_others(job, result.transfer_key):
             log.warning("%s", warning)
@@ -292,6 +292,7 @@ class JobRun:
     ) -> TransferRun | TransferResult:
         """The transfer on a fleet for this job, or its result if there is nothing to copy."""
         preflight.require_usable(self._job, options.manifest)
+        signing_key(self._context, self._job)
         if plan is None:
             self.check()
             done = None if options.manifest else self.unchanged()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.manifest.document import Snapshot, read_pointer
 from skyplane_orchestration.errors import SkyplaneError
@@ -14,6 +14,9 @@ from skyplane_orchestration.storage.manifest.elsewhere import manifest_store
 from skyplane_orchestration.storage.open import journal_folder, open_location, spec_of
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.client_context import ClientContext
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.storage.manifest.signature import ManifestKey
 
 
 def record_run(
@@ -36,6 +39,15 @@ def record_run(
     except SkyplaneError as error:
         return (f"the run is not in the manifest of the destination: {error.message}",)
     return ()
+
+
+def signing_key(context: ClientContext, job: TransferJob) -> ManifestKey | None:
+    """What signs the manifest of a run. Raises ConfigurationInvalid: it cannot be used."""
+    if context.manifest_key is None or not job.keeps_manifest:
+        return None
+    from skyplane_orchestration.storage.manifest.signature import ManifestKey
+
+    return ManifestKey.for_signing(context.manifest_key)
 
 
 def _record(
@@ -81,4 +93,4 @@ def _record(
             deleted=gone,
             segments=(),
         )
-        ManifestCommit(kept_in, folder, snapshot, at=at).run(rows)
+        ManifestCommit(kept_in, folder, snapshot, signing_key(context, job), at).run(rows)

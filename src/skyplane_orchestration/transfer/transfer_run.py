@@ -26,6 +26,7 @@ from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.first_requests import FirstRequests
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.learning import record_sent, with_rates
+from skyplane_orchestration.transfer.manifest_record import signing_key
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
@@ -79,6 +80,7 @@ class TransferRun:
     def begin(self, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Submit the job; a fleet that is gone is built once more."""
         require_usable(self._request.job, self._options.manifest)
+        signing_key(self._context, self._request.job)
         try:
             submitted = self.submit(least_epoch=least_epoch)
         except FleetLost as error:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -30,18 +29,20 @@ from skyplane_gateway.manifest.document import (
     place_of,
     read_pointer,
 )
-from skyplane_gateway.stores.base import ObjectStore, read_object
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import PreconditionFailed, StoreError
 from skyplane_orchestration.storage.manifest.rows import (
     SegmentFiles,
     files_of,
     newest,
     numbered,
-    read_parquet,
-    require_digest,
+    read_segment,
     without_deleted,
 )
 from skyplane_orchestration.storage.parallel import map_parallel
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.storage.manifest.signature import ManifestKey
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,6 @@ _ATTEMPTS: Final = 10
 _LEFTOVER_S: Final = 24 * 3600.0
 #: Kind of store -> a version that no object has.
 _NO_VERSION: Final = {"s3": '"0"', "gcs": "1", "azure": '"0x0"'}
-
-Sign = Callable[[Pointer, Snapshot], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class ManifestCommit:
 
     Args:
         snapshot: what the commit says of the run; its number and segments are filled in.
-        sign: gives the signature of a snapshot.
+        key: signs the snapshot. Rows of runs that it has not signed are left out.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class ManifestCommit:
         store: ObjectStore,
         folder: str,
         snapshot: Snapshot,
-        sign: Sign | None = None,
+        key: ManifestKey | None = None,
         at: Elsewhere | None = None,
     ) -> None:
         self._store = store
@@ -89,7 +88,7 @@ class ManifestCommit:
         self._prefix = manifest_prefix(folder) if at is None else at.prefix
         self._place = place_of(store, folder) if at is None else at.place
         self._snapshot = snapshot
-        self._sign = sign
+        self._key = key
 
     def run(self, rows: pa.Table) -> Pointer:
         """Add the rows, which lack the number of the commit; the new pointer.
@@ -100,10 +99,10 @@ class ManifestCommit:
         """
         for _ in range(_ATTEMPTS):
             base = self._base()
-            kept, table = self._merged(base, numbered(rows, base.pointer.next_commit))
+            before, kept, table = self._merged(base.pointer, rows)
             files = files_of(table, secrets.token_hex(8))
             self._put_files(files)
-            pointer = self._next(base.pointer, (*kept, files.segment))
+            pointer = self._next(before, (*kept, files.segment))
             if self._replace(pointer, base.etag):
                 self._remove_leftovers(base, pointer)
                 return pointer
@@ -131,27 +130,32 @@ class ManifestCommit:
         lost = {one.name for one in pointer.segments if not _is_whole(one, sizes)}
         if lost:
             log.warning("segments of the manifest are gone or cut: %s", ", ".join(sorted(lost)))
+        last = pointer.snapshots[-1:]
+        if self._key and any(self._key.state_of(pointer, one) != "signed" for one in last):
+            log.warning("the manifest begins anew: this key has not signed its last run")
+            lost = {one.name for one in pointer.segments}
         return _Base(_without(pointer, lost), etag, files)
 
-    def _merged(self, base: _Base, rows: pa.Table) -> tuple[tuple[Segment, ...], pa.Table]:
-        """The segments that stay apart, and the rows with those of segments of a like size."""
-        kept, tables, count = list(base.pointer.newest), [rows], rows.num_rows
+    def _merged(
+        self, pointer: Pointer, rows: pa.Table
+    ) -> tuple[Pointer, tuple[Segment, ...], pa.Table]:
+        """The segments that stay apart, and the rows with those of segments of a like size.
+
+        The pointer is without a segment that cannot be read.
+        """
+        kept, tables = list(pointer.newest), [numbered(rows, pointer.next_commit)]
+        count = rows.num_rows
         while kept and kept[-1].rows <= _TIER * count:
             segment = kept.pop()
             count += segment.rows
             try:
-                _, body = read_object(
-                    self._store,
-                    f"{self._prefix}{segment.name}{ROWS_SUFFIX}",
-                    max_bytes=segment.parquet_bytes,
-                )
-                require_digest(body, segment)
-                tables.insert(0, read_parquet(body))
-            except (NotFound, ManifestUnreadable) as error:
-                log.warning("a segment of the manifest is lost with earlier rows: %s", error)
-                kept.clear()  # It may have said that their objects were deleted.
+                tables.insert(0, read_segment(self._store, self._prefix, segment))
+            except ManifestUnreadable as error:
+                log.warning("rows of the manifest are lost: %s", error)
+                pointer = _without(pointer, {segment.name})
+                kept.clear()
         table = newest(tables)
-        return tuple(kept), table if kept else without_deleted(table)
+        return pointer, tuple(kept), table if kept else without_deleted(table)
 
     def _next(self, pointer: Pointer, segments: tuple[Segment, ...]) -> Pointer:
         names = tuple(one.name for one in segments)
@@ -161,9 +165,9 @@ class ManifestCommit:
         every = {one.name: one for one in (*pointer.segments, *segments)}
         kept = tuple(one for name, one in every.items() if name in named)
         made = replace(pointer, segments=kept, snapshots=(*earlier, own))
-        if self._sign is None:
+        if self._key is None:
             return made
-        signed = replace(own, signature=self._sign(made, own))
+        signed = replace(own, signature=self._key.sign(made, own))
         return replace(made, snapshots=(*earlier, signed))
 
     def _put_files(self, files: SegmentFiles) -> None:

@@ -16,7 +16,7 @@ from skyplane_orchestration.errors import StoreError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
-    beside_destination,
+    beside_location,
     journal_folder,
     open_location,
     spec_of,
@@ -43,7 +43,7 @@ def manifest_store(
     if not job.keeps_manifest_elsewhere:
         yield destination, None
         return
-    place = beside_destination(job, job.manifest_at)
+    place = beside_location(job.destination, job.manifest_at)
     folder = destination.spec.url(journal_folder(job))
     with open_location(place, credentials) as store:
         yield store, Elsewhere(folder_of(place.key), folder, destination.spec.kind)

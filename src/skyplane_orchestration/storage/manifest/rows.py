@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skyplane_gateway.common.errors import ManifestUnreadable
+from skyplane_gateway.common.errors import ManifestUnreadable, NotFound, ObjectTooLarge
 from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.common.source_version import identity_of
-from skyplane_gateway.manifest.document import Segment
+from skyplane_gateway.manifest.document import ROWS_SUFFIX, Segment
 from skyplane_gateway.manifest.index import Row, encode_index
 from skyplane_gateway.stores import ObjectStore, head_all
+from skyplane_gateway.stores.base import read_object
 
 #: `state`: `copied` by the run, `verified` to be equal by it, or `deleted`. A copy is of the object
 #: `source_store` + `source_key` in its version; `copy` is the version that it has at `key`. Of the
@@ -138,6 +139,12 @@ def without_deleted(table: pa.Table) -> pa.Table:
     return table.filter(pc.not_equal(table["state"], DELETED))
 
 
+def dicts_of(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table, a batch in memory at a time."""
+    for batch in table.to_batches(_BATCH_ROWS):
+        yield from batch.to_pylist()
+
+
 def files_of(table: pa.Table, name: str) -> SegmentFiles:
     """The files of a segment with these rows."""
     body = io.BytesIO()
@@ -163,12 +170,27 @@ def _index_rows(table: pa.Table) -> Iterator[Row]:
         yield from map(Row, *(column.to_pylist() for column in batch.columns))
 
 
-def require_digest(body: bytes, segment: Segment) -> None:
-    """Raise ManifestUnreadable for a damaged file, which pyarrow may read as other rows."""
-    if hashlib.sha256(body).hexdigest() != segment.parquet_sha256:
-        raise ManifestUnreadable(f"the segment {segment.name} of the manifest is damaged")
+def read_segment(store: ObjectStore, prefix: str, segment: Segment) -> pa.Table:
+    """The rows of a segment. Raises ManifestUnreadable for one that is gone or damaged."""
+    key = f"{prefix}{segment.name}{ROWS_SUFFIX}"
+    return read_parquet(read_file(store, key, segment.parquet_bytes, segment.parquet_sha256))
 
 
 def read_parquet(body: bytes) -> pa.Table:
-    """The rows of a segment."""
     return pq.read_table(io.BytesIO(body)).cast(SCHEMA)
+
+
+def read_file(store: ObjectStore, key: str, size_bytes: int, sha256: str) -> bytes:
+    """A file of a segment, as the pointer knows it; pyarrow may read a damaged one as other rows.
+
+    Raises ManifestUnreadable.
+    """
+    try:
+        _, body = read_object(store, key, max_bytes=size_bytes)
+    except NotFound as error:
+        raise ManifestUnreadable(f"a segment of the manifest is gone: {key}") from error
+    except ObjectTooLarge:
+        body = b""
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise ManifestUnreadable(f"a segment of the manifest is damaged: {key}")
+    return body
