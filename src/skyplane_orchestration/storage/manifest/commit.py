@@ -113,6 +113,10 @@ class ManifestCommit:
             is_permanent=False,
         )
 
+    def forget(self) -> None:
+        """Remove the pointer, so that the place has no manifest."""
+        self._remove([POINTER])
+
     def _base(self) -> _Base:
         """The manifest as it is. Segments that are gone or cut are left out, with their rows."""
         empty = Pointer(self._place, (), ())
