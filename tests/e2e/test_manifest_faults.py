@@ -1,14 +1,18 @@
 """Whole syncs whose manifest is damaged, old, foreign or gone: never wrong, and one line says why.
 
-The command runs inside the test's process.
+The command runs inside the test's process, unless it is killed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import random
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +24,7 @@ from tests.e2e.places import UNAVAILABLE, Place, emulated
 from skyplane_gateway.manifest.document import INDEX_SUFFIX, read_pointer
 from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.stores.base import read_object
-from skyplane_gateway.stores.local import store as local_store
+from skyplane_gateway.stores.local.publish import publish
 from skyplane_orchestration.storage.manifest import commit as commit_module
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ PAIRS: Final = [
 ]
 NAMES: Final = ("a", "b/c", "d e", "é")
 MANIFEST: Final = ".skyplane/manifest/"
+PUBLISH: Final = "skyplane_gateway.stores.local.store.publish"
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +88,10 @@ def body_of(pair: Pair, key: str) -> bytes:
 def is_right(pair: Pair, names: tuple[str, ...] = NAMES) -> bool:
     """The copies are equal to their sources, and no row of the manifest is without its object."""
     assert {name: pair.copied(name) for name in names} == {name: pair.read(name) for name in names}
+    return rows_have_objects(pair)
+
+
+def rows_have_objects(pair: Pair) -> bool:
     folder = pair.copy_key("")
     found = read_pointer(pair.there, folder)
     for row in ManifestReader(pair.there, folder).rows() if found else ():
@@ -272,7 +281,6 @@ def test_a_disk_that_is_full_keeps_no_manifest(
     run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     assert run("sync", *pair.arguments)["copied"] == len(NAMES)
-    publish = local_store.publish
 
     def full(draft: Path, key: str, *more: Any) -> Any:
         if MANIFEST in key and key.endswith(suffix):
@@ -281,7 +289,7 @@ def test_a_disk_that_is_full_keeps_no_manifest(
 
     pair.write("a", b"2" * 9)
     with monkeypatch.context() as patched:
-        patched.setattr(local_store, "publish", full)
+        patched.setattr(PUBLISH, full)
         result = run("sync", *pair.arguments)
     assert (result["copied"], len(about_manifest(result))) == (1, 1), result["warnings"]
     assert is_right(pair)
@@ -295,7 +303,6 @@ def test_deletes_that_no_manifest_could_note_leave_no_row(
     run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("sync", *pair.arguments)
-    publish = local_store.publish
 
     def full(draft: Path, key: str, *more: Any) -> Any:
         if MANIFEST in key:
@@ -304,7 +311,7 @@ def test_deletes_that_no_manifest_could_note_leave_no_row(
 
     pair.here.delete(pair.source_key("a"))
     with monkeypatch.context() as patched:
-        patched.setattr(local_store, "publish", full)
+        patched.setattr(PUBLISH, full)
         result = run("sync", "--delete", *pair.arguments)
     assert (result["deleted"], len(about_manifest(result))) == (1, 1), result["warnings"]
     assert is_right(pair, NAMES[1:])
@@ -351,3 +358,78 @@ def test_chmod_of_either_end_copies_nothing_however_often(run: Run, pair: Pair) 
             os.chmod(f"/{key}", mode)
             assert run("sync", *pair.arguments)["copied"] == 0, (mode, key)
     assert is_right(pair)
+
+
+#: Runs the command, and kills the process before or after a request about the manifest.
+KILLED: Final = """
+import os, random, signal, sys
+from skyplane_gateway.stores.local.store import LocalStore
+from skyplane_orchestration.cli.main import main
+
+rng = random.Random(int(sys.argv.pop(1)))
+left, is_before = rng.randrange(14), rng.random() < 0.5
+
+def counted(name):
+    request = getattr(LocalStore, name)
+    def call(self, key, *more, **named):
+        global left
+        left -= ".skyplane/manifest" in key
+        if left < 0 and is_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = request(self, key, *more, **named)
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+    setattr(LocalStore, name, call)
+
+for name in ("list", "head", "read", "put", "delete"):
+    counted(name)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("seeds", [(3, 4), pytest.param(range(20), marks=pytest.mark.long)])
+def test_after_a_kill_no_row_is_without_its_object(
+    run: Run, pair: Pair, seeds: Iterable[int]
+) -> None:
+    run("sync", *pair.arguments)
+    words = ["sync", "--gateways", "never", "--delete", "--max-delete", "100%", *pair.arguments]
+    killed = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        names = [f"n{rng.randrange(9)}" for _ in range(4)]
+        for name in names:
+            pair.write(name, rng.randbytes(rng.randrange(9)))
+        for name in {f"n{number}" for number in range(9)} - set(names):
+            pair.here.delete(pair.source_key(name))
+        ended = subprocess.run(
+            [sys.executable, "-c", KILLED, str(seed), *words], capture_output=True, check=False
+        )
+        killed += ended.returncode == -signal.SIGKILL
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+        assert rows_have_objects(pair), seed
+        run("sync", "--delete", "--max-delete", "100%", *pair.arguments)
+        assert is_right(pair, (*NAMES, *names)), seed
+        listed = [
+            info.key.removeprefix(pair.copy_key("")) for info in pair.there.list(pair.copy_key(""))
+        ]
+        assert {name for name in listed if not name.startswith(".")} == {*NAMES, *names}
+    assert killed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pair", [("s3", "file")], indirect=True)
+def test_edits_of_copies_with_escaped_keys_are_found(run: Run, pair: Pair) -> None:
+    """Such a key is looked up alone, out of the order of the listing."""
+    names = {"a": "a", "m//n": None, "z": "z"}
+    for name in names:
+        pair.write(name, b"1" * 9)
+    words = (*pair.arguments, "--on-illegal-key", "escape")
+    assert run("sync", *words)["copied"] == len(NAMES) + 2
+    copies = [info for info in pair.there.list(pair.copy_key("")) if MANIFEST not in info.key]
+    for info in copies:
+        Path(f"/{info.key}").write_bytes(b"2" * 9)
+        os.utime(f"/{info.key}", (0, info.last_modified))
+    assert run("sync", *words)["copied"] == len(copies)
+    assert {body_of(pair, info.key) for info in copies} == {b"1" * 9}
+    assert run("sync", *words)["copied"] == 0

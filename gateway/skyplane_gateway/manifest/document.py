@@ -9,6 +9,7 @@ pyarrow. A commit writes its segment first, then replaces `pointer.json` under a
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,8 +135,10 @@ def manifest_prefix(folder: str) -> str:
 
 
 def place_of(store: ObjectStore, folder: str) -> str:
-    """The name of a folder: a bucket has the same at each of its endpoints."""
-    return store.spec.url(folder)
+    """The name of a folder: a bucket has the same at each of its endpoints, a folder of files by
+    whatever links it is reached."""
+    place = store.spec.url(folder)
+    return f"{os.path.realpath(place)}/" if store.spec.kind == "file" else place
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
