@@ -78,7 +78,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
         (changed(lambda one: one.update(schema_version=2)), False, "newer release"),
         (changed(lambda one: one.update(schema_version="2")), True, "damaged"),
         (changed(lambda one: one.pop("schema_version")), True, "damaged"),
-        (changed(lambda one: one.update(place="memory://b/g/")), True, "copied along"),
+        (changed(lambda one: one.update(place="memory://b/g/")), True, "not of this place"),
         (changed(lambda one: one["segments"].clear()), True, "damaged"),
         (changed(lambda one: one["snapshots"][0]["segments"].append("no")), True, "damaged"),
         (b"[" * 100_000, True, "damaged"),

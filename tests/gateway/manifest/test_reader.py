@@ -144,7 +144,7 @@ def test_objects_are_listed_without_rows_and_one_line_says_why(
         place.store.put(name, b'{"schema_version": 2}')
     else:
         place.store.put(name, b"{")
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "skyplane_gateway.manifest.reader")
     reader = ManifestReader(place.store, "f/")
     found: list[ObjectInfo] = []
     while rest := list(islice(_after(place, reader, found), 2)):
