@@ -44,6 +44,9 @@ DELETED: Final = "deleted"
 
 _STATES: Final = {"copied": "copied", "skipped": "verified"}
 _BATCH_ROWS: Final = 50_000
+#: The years 1 and 9999: a file may have any time, Python's calendar ends there.
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
 #: Rows that are Python objects at once.
 _INDEX_ROWS: Final = 4096
 
@@ -85,7 +88,7 @@ def copied_rows(
                     "copy": copy,
                     "source_key": row["source"],
                     "source_version": row["version"],
-                    "source_time": round(row["source_unix_s"] * 1e6),
+                    "source_time": round(min(max(row["source_unix_s"], _FIRST_S), _LAST_S) * 1e6),
                     "crc32c": row.get("crc32c"),
                     "commit": 0,
                     **of_all,
