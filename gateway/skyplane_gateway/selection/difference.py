@@ -141,7 +141,8 @@ def _by_manifest(
     version, is_file = identity_of(ends.source_kind, source), ends.source_kind == "file"
     if (copy.store, copy.key) != (ends.source_name, source.key):
         is_alike = source.size_bytes == there.size_bytes and copy.state != "changed"
-        if ends.destination_kind != "file" or not is_alike or version == copy.version:
+        is_doubtful = is_alike and ends.destination_kind == "file" and version != copy.version
+        if copy.crc32c is None or not is_doubtful:
             return None
         return _touched(copy, answer, of_source=True)
     is_same = version == copy.version
