@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.e2e.pairs import Pair, Run, runner
+from tests.e2e.pairs import MIB, Pair, Run, runner
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 
 from skyplane_gateway.manifest.document import INDEX_SUFFIX, read_pointer
@@ -143,6 +143,27 @@ DAMAGES: Final = {
     "newer schema": ("pointer.json", _newer, True, False),
     "all gone, by a rule": ("", _gone, False, True),
 }
+
+
+@pytest.mark.parametrize("pair", PAIRS, indirect=True)
+def test_every_copy_has_a_row_by_which_it_is_equal(run: Run, pair: Pair) -> None:
+    """Of one part or several, without bytes, marks of folders, and what comes later."""
+    pair.write("large", b"1" * 6 * MIB)
+    pair.write("part", b"1" * 5 * MIB)
+    pair.write("zero", b"")
+    if pair.ends[0].kind != "file":
+        pair.write("mark/", b"")
+    run("sync", *pair.arguments)
+    pair.write("later", b"1")
+    run("sync", *pair.arguments)
+    planned = run("sync", *pair.arguments, "--dry-run")["objects"]
+    by_row = "source and copy are as the manifest has them (conflict rule: replace-if-different)"
+    marks = [row for row in planned if row["source"].endswith("mark/")]
+    assert {row["reason"] for row in planned if row not in marks} == {by_row}
+    assert {row["action"] for row in planned} == {"skip"}
+    # What only the manifest tells is the same.
+    trusted = run("sync", *pair.arguments, "--trust-manifest")
+    assert (trusted["copied"], trusted["skipped"]) == (0, len(planned))
 
 
 @pytest.mark.parametrize("pair", PAIRS, indirect=True)

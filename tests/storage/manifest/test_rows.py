@@ -28,6 +28,7 @@ def reported(key: str, etag: str, **more: Any) -> dict[str, Any]:
         "source_unix_s": 1.7e9,
         "destination_etag": etag,
         "crc32c": 7,
+        "attempts": 1,
         **more,
     }
 
@@ -49,7 +50,7 @@ def test_a_source_may_have_any_time(time_s: float) -> None:
 def test_only_what_was_verified_and_has_versions_gets_a_row() -> None:
     report = [
         reported("f/copied", '"1"'),
-        reported("f/proved", "", state="skipped", copy='"2"'),
+        reported("f/proved", "", state="skipped", attempts=0, copy='"2"'),
         reported("f/kept", "", state="skipped", version=""),
         reported("f/failed", '"3"', state="failed"),
         reported("f/deleted", '"4"', state="deleted"),
@@ -75,8 +76,14 @@ def test_a_proved_file_whose_inode_was_changed_gets_no_row(tmp_path: Path) -> No
     """It may have been written in place after it was compared, and got its time back."""
     store, folder = LocalStore(StoreSpec("file", "/")), f"{tmp_path}/".lstrip("/")
     info = store.put(f"{folder}a", b"1")
-    proved = reported(info.key, "", state="skipped", copy=identity_of("file", info))
+    proved = reported(info.key, "", state="skipped", attempts=0, copy=identity_of("file", info))
     assert set(copies(store, folder, proved)) == {"a"}
     (tmp_path / "a").write_bytes(b"2")
     os.utime(tmp_path / "a", (0, info.last_modified))
     assert copies(store, folder, proved) == {}
+
+
+def test_a_file_that_an_earlier_epoch_wrote_is_read_by_the_next_sync(tmp_path: Path) -> None:
+    store, folder = LocalStore(StoreSpec("file", "/")), f"{tmp_path}/".lstrip("/")
+    info = store.put(f"{folder}a", b"1")
+    assert copies(store, folder, reported(info.key, info.etag, attempts=0)) == {"a": info.etag}

@@ -98,16 +98,20 @@ def copied_rows(
 def _copies(rows: Sequence[Mapping[str, Any]], store: ObjectStore) -> Iterator[str]:
     """The identity of each copy; empty where it has none.
 
-    That of a file is only complete once nobody writes it: its writer changes the inode last.
+    That of a file is only complete once nobody writes it: its writer changes the inode last. What
+    an earlier epoch has written may have been edited since, so the next sync reads it.
     """
     etags = [row.get("copy") or row.get("destination_etag", "") for row in rows]
     if store.spec.kind != "file":
         yield from ("" if is_time_pin(etag) else etag for etag in etags)
         return
     found = head_all(store, [row["destination"] for row in rows])
-    for etag, info in zip(etags, found, strict=True):
+    for row, etag, info in zip(rows, etags, found, strict=True):
         copy = identity_of("file", info) if info is not None else ""
-        yield copy if info is not None and etag in (info.etag, copy) else ""
+        if info is None or etag not in (info.etag, copy):
+            yield ""
+        else:
+            yield copy if row["attempts"] or etag == copy else info.etag
 
 
 def deleted_rows(keys: Iterable[str], folder: str, **of_all: Any) -> Iterator[dict[str, Any]]:
