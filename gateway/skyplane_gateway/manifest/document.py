@@ -9,6 +9,7 @@ pyarrow. A commit writes its segment first, then replaces `pointer.json` under a
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +32,7 @@ POINTER: Final = "pointer.json"
 ROWS_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
 
-_MAX_POINTER_BYTES: Final = 16 << 20
+MAX_POINTER_BYTES: Final = 16 << 20
 #: Reads of a pointer that is replaced meanwhile.
 _ATTEMPTS: Final = 5
 
@@ -134,8 +135,10 @@ def manifest_prefix(folder: str) -> str:
 
 
 def place_of(store: ObjectStore, folder: str) -> str:
-    """The name of a folder: a bucket has the same at each of its endpoints."""
-    return store.spec.url(folder)
+    """The name of a folder: a bucket has the same at each of its endpoints, a folder of files by
+    whatever links it is reached."""
+    place = store.spec.url(folder)
+    return f"{os.path.realpath(place)}/" if store.spec.kind == "file" else place
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -155,7 +158,7 @@ def read_pointer(
     key = (manifest_prefix(folder) if at is None else at.prefix) + POINTER
     for _ in range(_ATTEMPTS):
         try:
-            info, body = read_object(store, key, max_bytes=_MAX_POINTER_BYTES)
+            info, body = read_object(store, key, max_bytes=MAX_POINTER_BYTES)
         except NotFound:
             return None
         except PermissionDenied:

@@ -144,8 +144,8 @@ class ManifestReader:
             self._is_less(error)
 
     def _is_less(self, error: StoreError) -> None:
-        if not self.trouble:
-            log.warning("objects are compared without the manifest: %s", error.message)
+        if not self.trouble:  # The result of the run has it as a warning.
+            log.info("objects are compared without the manifest: %s", error.message)
         self.trouble = self.trouble or error.message
 
     def _opened(self) -> Pointer | None:

@@ -136,10 +136,15 @@ def _by_manifest(
     copy: RecordedCopy,
     answer: ComparisonAnswer | None,
 ) -> Verdict | None:
-    """By the row of the copy; None where it was made of another object."""
-    if (copy.store, copy.key) != (ends.source_name, source.key):
-        return None
+    """By the row of the copy; None where it was made of another object, unless only the time of a
+    file would tell the two apart."""
     version, is_file = identity_of(ends.source_kind, source), ends.source_kind == "file"
+    if (copy.store, copy.key) != (ends.source_name, source.key):
+        is_alike = source.size_bytes == there.size_bytes and copy.state != "changed"
+        is_doubtful = is_alike and ends.destination_kind == "file" and version != copy.version
+        if copy.crc32c is None or not is_doubtful:
+            return None
+        return _touched(copy, answer, of_source=True)
     is_same = version == copy.version
     is_touched = is_file and time_and_size_of(version) == time_and_size_of(copy.version)
     if is_same and copy.state == "same":
@@ -156,17 +161,17 @@ def _by_manifest(
 
 
 def _touched(copy: RecordedCopy, answer: ComparisonAnswer | None, *, of_source: bool) -> Verdict:
-    """The verdict about a file that has its time and size, and another inode or a changed one."""
+    """The verdict about a file whose bytes alone tell whether they were changed."""
     kind: QuestionKind = "destination-checksum"
     if of_source:
         kind = "checksums" if copy.state == "touched" else "source-checksum"
     if answer is None:
-        return Verdict(True, "the inode of the file is another one, or was changed", kind)
+        return Verdict(True, "only the bytes tell", kind)
     there = answer.destination
     if copy.state == "touched" and (there is None or there.crc32c != copy.crc32c):
         return _EDITED
     if of_source and (answer.source is None or answer.source.crc32c != copy.crc32c):
-        return Verdict(True, "the file was changed, and got its time back")
+        return Verdict(True, "the source has other bytes, although times and sizes are equal")
     return _equal(copy.crc32c)
 
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
@@ -209,11 +210,14 @@ def delete_extra(
             if plan.is_source_empty:
                 return _warned(result, "the listing of the source came back empty")
             plan.require_allowed(job)
-            result = before(result, (info.key for info in _infos(found)))
+            asides = asides_of(job, result.transfer_key)
+            aside = asides.names() if asides is not None else ()
+            folder = folder_of(job.destination.key)
+            keys = chain((info.key for info in _infos(found)), (folder + name for name in aside))
+            result = before(result, keys)
             _delete_all(job, credentials, found, rng, deletion, record)
-        asides = None if deletion.failed else asides_of(job, result.transfer_key)
         # The copies are in their place.
-        for info in asides.discard() if asides is not None else ():
+        for info in asides.discard() if asides is not None and not deletion.failed else ():
             deletion.removed += 1
             record(_row(info))
     except SkyplaneError as error:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from skyplane_gateway.common.errors import ManifestUnreadable
 from skyplane_gateway.manifest.document import Snapshot, read_pointer
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import SkyplaneError, StoreError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.storage.manifest.elsewhere import manifest_store
 from skyplane_orchestration.storage.open import journal_folder, open_location, spec_of
@@ -93,4 +94,10 @@ def _record(
             deleted=gone,
             segments=(),
         )
-        ManifestCommit(kept_in, folder, snapshot, signing_key(context, job), at).run(rows)
+        commit = ManifestCommit(kept_in, folder, snapshot, signing_key(context, job), at)
+        try:
+            commit.run(rows)
+        except StoreError as error:
+            if gone and not isinstance(error, ManifestUnreadable):
+                commit.forget()  # Its rows would outlive their objects.
+            raise

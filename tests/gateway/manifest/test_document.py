@@ -78,7 +78,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
         (changed(lambda one: one.update(schema_version=2)), False, "newer release"),
         (changed(lambda one: one.update(schema_version="2")), True, "damaged"),
         (changed(lambda one: one.pop("schema_version")), True, "damaged"),
-        (changed(lambda one: one.update(place="memory://b/g/")), True, "copied along"),
+        (changed(lambda one: one.update(place="memory://b/g/")), True, "not of this place"),
         (changed(lambda one: one["segments"].clear()), True, "damaged"),
         (changed(lambda one: one["snapshots"][0]["segments"].append("no")), True, "damaged"),
         (b"[" * 100_000, True, "damaged"),
@@ -107,7 +107,7 @@ def test_a_newer_release_says_so_although_the_rest_is_not_known(store: MemorySto
 def test_a_pointer_that_is_too_large_stays(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_POINTER_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_POINTER_BYTES", 100)
     store.put(KEY, encode_pointer(POINTER))
     with pytest.raises(ManifestUnreadable) as caught:
         read_pointer(store, "f/")

@@ -144,7 +144,7 @@ def test_objects_are_listed_without_rows_and_one_line_says_why(
         place.store.put(name, b'{"schema_version": 2}')
     else:
         place.store.put(name, b"{")
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.INFO, "skyplane_gateway.manifest.reader")
     reader = ManifestReader(place.store, "f/")
     found: list[ObjectInfo] = []
     while rest := list(islice(_after(place, reader, found), 2)):
@@ -176,7 +176,7 @@ def test_a_lost_segment_never_shows_an_older_row_as_the_newest() -> None:
 def test_rows_that_are_lost_in_the_middle_are_no_absent_objects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is trusted ends with an error, rather than with copies over what is there."""
+    """The listing by rows alone ends with an error, rather than with copies over others."""
     monkeypatch.setattr("skyplane_gateway.manifest.reader._READ_BYTES", 1)
     place = Place()
     pointer = place.write({key: place.copy(key) for key in "abcdefgh"})

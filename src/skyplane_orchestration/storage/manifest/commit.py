@@ -18,6 +18,7 @@ from skyplane_gateway.common.errors import ManifestUnreadable, NotFound
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
+    MAX_POINTER_BYTES,
     POINTER,
     ROWS_SUFFIX,
     Elsewhere,
@@ -51,6 +52,8 @@ KEPT_SNAPSHOTS: Final = 30
 #: A segment stays apart while it has more than so many times the rows that come after it.
 _TIER: Final = 4
 _ATTEMPTS: Final = 10
+#: A longer one forgets all runs but two; readers take twice as much.
+_MOST_POINTER_BYTES: Final = MAX_POINTER_BYTES // 2
 #: Files that no pointer names may be those of a commit that goes on.
 _LEFTOVER_S: Final = 24 * 3600.0
 #: Kind of store -> a version that no object has.
@@ -102,7 +105,11 @@ class ManifestCommit:
             before, kept, table = self._merged(base.pointer, rows)
             files = files_of(table, secrets.token_hex(8))
             self._put_files(files)
-            pointer = self._next(before, (*kept, files.segment))
+            segments = (*kept, files.segment)
+            pointer = self._next(before, segments)
+            if len(encode_pointer(pointer)) > _MOST_POINTER_BYTES:
+                without_history = replace(before, snapshots=before.snapshots[-1:])
+                pointer = self._next(without_history, segments)
             if self._replace(pointer, base.etag):
                 self._remove_leftovers(base, pointer)
                 return pointer
@@ -111,6 +118,10 @@ class ManifestCommit:
             f"the manifest at {self._store.spec.url(self._prefix)} changes all the time",
             is_permanent=False,
         )
+
+    def forget(self) -> None:
+        """Remove the pointer, so that the place has no manifest."""
+        self._remove([POINTER])
 
     def _base(self) -> _Base:
         """The manifest as it is. Segments that are gone or cut are left out, with their rows."""

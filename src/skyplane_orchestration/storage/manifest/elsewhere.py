@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from skyplane_gateway.common.handed_manifest import HandedManifest
-from skyplane_gateway.manifest.document import INDEX_SUFFIX, POINTER, Elsewhere, read_pointer
+from skyplane_gateway.manifest.document import (
+    INDEX_SUFFIX,
+    POINTER,
+    Elsewhere,
+    place_of,
+    read_pointer,
+)
 from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.stores.base import ObjectStore, read_object
@@ -19,7 +25,6 @@ from skyplane_orchestration.storage.open import (
     beside_location,
     journal_folder,
     open_location,
-    spec_of,
 )
 
 #: A control call carries no more; base64 takes a third of it.
@@ -44,7 +49,7 @@ def manifest_store(
         yield destination, None
         return
     place = beside_location(job.destination, job.manifest_at)
-    folder = destination.spec.url(journal_folder(job))
+    folder = place_of(destination, journal_folder(job))
     with open_location(place, credentials) as store:
         yield store, Elsewhere(folder_of(place.key), folder, destination.spec.kind)
 
@@ -53,10 +58,10 @@ def handed_manifest(job: TransferJob, credentials: CredentialSources) -> HandedM
     """What the lead needs of a manifest that lies elsewhere; None for a job without one."""
     if not (job.reads_manifest and job.keeps_manifest_elsewhere):
         return None
-    kind = job.destination.kind
-    place = spec_of(job.destination).url(journal_folder(job))
+    kind, place = job.destination.kind, ""
     try:
         with open_location(job.destination, credentials) as destination:
+            place = place_of(destination, journal_folder(job))
             return HandedManifest(place, kind, _files(job, destination, credentials))
     except StoreError as error:
         return HandedManifest(place, kind, {}, error.message)

@@ -45,6 +45,9 @@ DELETED: Final = "deleted"
 
 _STATES: Final = {"copied": "copied", "skipped": "verified"}
 _BATCH_ROWS: Final = 50_000
+#: The years 1 and 9999: a file may have any time, Python's calendar ends there.
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
 #: Rows that are Python objects at once.
 _INDEX_ROWS: Final = 4096
 
@@ -86,7 +89,7 @@ def copied_rows(
                     "copy": copy,
                     "source_key": row["source"],
                     "source_version": row["version"],
-                    "source_time": round(row["source_unix_s"] * 1e6),
+                    "source_time": round(min(max(row["source_unix_s"], _FIRST_S), _LAST_S) * 1e6),
                     "crc32c": row.get("crc32c"),
                     "commit": 0,
                     **of_all,
@@ -96,16 +99,20 @@ def copied_rows(
 def _copies(rows: Sequence[Mapping[str, Any]], store: ObjectStore) -> Iterator[str]:
     """The identity of each copy; empty where it has none.
 
-    That of a file is only complete once nobody writes it: its writer changes the inode last.
+    That of a file is only complete once nobody writes it: its writer changes the inode last. What
+    an earlier epoch has written may have been edited since, so the next sync reads it.
     """
     etags = [row.get("copy") or row.get("destination_etag", "") for row in rows]
     if store.spec.kind != "file":
         yield from ("" if is_time_pin(etag) else etag for etag in etags)
         return
     found = head_all(store, [row["destination"] for row in rows])
-    for etag, info in zip(etags, found, strict=True):
+    for row, etag, info in zip(rows, etags, found, strict=True):
         copy = identity_of("file", info) if info is not None else ""
-        yield copy if info is not None and etag in (info.etag, copy) else ""
+        if info is None or etag not in (info.etag, copy):
+            yield ""
+        else:
+            yield copy if row["attempts"] or etag == copy else info.etag
 
 
 def deleted_rows(keys: Iterable[str], folder: str, **of_all: Any) -> Iterator[dict[str, Any]]:
