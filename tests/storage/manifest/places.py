@@ -46,6 +46,7 @@ def commit(
         report = [
             {
                 "state": "copied",
+                "attempts": 1,
                 "source": name,
                 "version": version,
                 "destination": folder + name,
