@@ -23,7 +23,7 @@ from skyplane_orchestration.model.resume_handle import MAX_TEXT_BYTES, RESUME_TT
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
-from skyplane_orchestration.transfer.manifest_record import record_run
+from skyplane_orchestration.transfer.manifest_record import record_moved, record_run
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.path_conflicts import with_put_back
 from skyplane_orchestration.transfer.results import result_of
@@ -154,6 +154,9 @@ def _delete_sources(monitor: Monitor, result: TransferResult) -> TransferResult:
     try:
         rows = monitor.control.report_rows(monitor.submitted)
         request, rng = monitor.request, monitor.context.rng
+        noted = record_moved(monitor.context, request.job, rows)
+        result = replace(result, warnings=(*result.warnings, *noted))
+        rows = monitor.control.report_rows(monitor.submitted)
         remove_sources(request.job, rows, request.credentials, removal, rng)
     except ConfigurationInvalid as error:
         return replace(result, state="failed", error=error.message, error_code=error.code)
