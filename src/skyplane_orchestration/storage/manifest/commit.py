@@ -41,6 +41,7 @@ from skyplane_orchestration.storage.manifest.rows import (
     without_deleted,
 )
 from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from skyplane_orchestration.storage.manifest.signature import ManifestKey
@@ -55,7 +56,7 @@ _ATTEMPTS: Final = 10
 #: A longer one forgets all runs but two; readers take twice as much.
 _MOST_POINTER_BYTES: Final = MAX_POINTER_BYTES // 2
 #: Files that no pointer names may be those of a commit that goes on.
-_LEFTOVER_S: Final = 24 * 3600.0
+_LEFTOVER_S: Final = 24 * SECONDS_PER_HOUR
 #: Kind of store -> a version that no object has.
 _NO_VERSION: Final = {"s3": '"0"', "gcs": "1", "azure": '"0x0"'}
 
