@@ -28,6 +28,8 @@ SIZE_BYTES: Final = 100
 SMOKE_OBJECTS: Final = 20
 
 OWN, RCLONE = "sync", "rclone"
+#: With a manifest: see `bench.manifest`.
+_WITHOUT_ROWS: Final = ("--manifest-at", "never")
 #: Number of objects -> its contest.
 CONTESTS: Final = {
     2000: Contest("noop-2k", OWN, RCLONE, 6.0, 4.0),
@@ -44,7 +46,10 @@ FILES: Final = 50_000
 def rounds_of(places: Places, rounds: int, folder: str, rclone: str | None) -> Iterator[Round]:
     for _ in range(rounds):
         row = Round()
-        row.timed(OWN, map(places.seconds, [places.own("sync", f"{folder}/", f"{folder}/")]))
+        row.timed(
+            OWN,
+            map(places.seconds, [places.own("sync", f"{folder}/", f"{folder}/", *_WITHOUT_ROWS)]),
+        )
         if rclone is not None:
             command = places.rclone(rclone, "sync", folder, folder, "--size-only", "--fast-list")
             row.timed(RCLONE, map(places.seconds, [command]))
@@ -63,7 +68,7 @@ def files_rounds(
     for key, body in bodies_of(name, files):
         (folder / key).parent.mkdir(parents=True, exist_ok=True)
         (folder / key).write_bytes(body)
-    own = [sys.executable, "-m", "skyplane_orchestration.cli", "sync", "-q"]
+    own = [sys.executable, "-m", "skyplane_orchestration.cli", "sync", "-q", *_WITHOUT_ROWS]
     own += [f"{folder}/{name}/", f"{places.urls[1]}/{name}/", "--dst-endpoint", places.endpoints[1]]
     places.seconds(own)
     written_s = time.time() + younger_s
