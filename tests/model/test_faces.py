@@ -77,6 +77,7 @@ RIGHT: Final[dict[str, Any]] = {
     **{f"{end}_endpoint": "http://127.0.0.1:9" for end in ("source", "destination")},
     **dict.fromkeys(LATER, "profile:paris"),
     **{"newer_than": "7d", "older_than": "24h", "min_size": "1K", "max_size": "2G"},
+    "manifest_at": "always",
     **{
         "max_delete": "7",
         "bwlimit": "1M",
