@@ -172,17 +172,14 @@ def _cost_scale(problem: PlanProblem) -> float:
     return SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
 
 
-def _chosen_trees(pool: TreePool, *relaxed: TreeRelaxation) -> Ints:
-    """The trees of least reduced cost in some relaxation; all trees of a complete pool."""
+def _chosen_trees(pool: TreePool, relaxed: TreeRelaxation) -> Ints:
+    """The trees of least reduced cost in a relaxation; all trees of a complete pool."""
     if pool.is_complete:
         return np.arange(len(pool.trees))
-    chosen: set[int] = set()
-    for one in relaxed:
-        # Many trees have no reduced cost: those that the relaxation uses come first.
-        carries = np.where(one.rate_gbps > FLOW_TOLERANCE, -1.0, 0.0)
-        order = np.argsort(one.reduced_cost + carries, kind="stable")
-        chosen.update(order[: MAX_TREES // len(relaxed)].tolist())
-    return np.array(sorted(chosen))
+    # Many trees have no reduced cost: those that the relaxation uses come first.
+    carries = np.where(relaxed.rate_gbps > FLOW_TOLERANCE, -1.0, 0.0)
+    order = np.argsort(relaxed.reduced_cost + carries, kind="stable")
+    return np.sort(order[:MAX_TREES])
 
 
 def _solve_full(

@@ -149,7 +149,9 @@ def _positions(plan: TransferPlan, tags: Sequence[str], grid: Grid | None) -> tu
     longitudes = np.sort(degrees[:, 0])
     gaps = np.diff(longitudes, prepend=longitudes[-1] - 360)
     cut = longitudes[gaps.argmax()] - gaps.max() / 2
-    coast = _coastline()
+    document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
+    lines = [[np.nan, np.nan, *line] for line in document["lines"]]
+    coast = np.concatenate(lines).reshape(-1, 2)
     for part in (degrees, coast):
         part[:, 0] = (part[:, 0] - cut) % 360
     coast[np.abs(np.diff(coast[:, 0], prepend=0.0)) > 180] = np.nan
@@ -164,13 +166,6 @@ def _columns(plan: TransferPlan, tags: Sequence[str]) -> dict[str, int]:
     ends = {plan.src, *plan.ends[1:]}
     last = 1 + max((column for tag, column in columns.items() if tag not in ends), default=0)
     return columns | {tag: last for tag in plan.ends[1:] if tag != plan.src}
-
-
-def _coastline() -> Floats:
-    """(N, 2) longitude and latitude, with nan before each line."""
-    document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
-    lines = [[np.nan, np.nan, *line] for line in document["lines"]]
-    return np.concatenate(lines).reshape(-1, 2)
 
 
 def _on_sheet(positions: Floats, coast: Floats) -> tuple[Floats, Floats]:
