@@ -55,7 +55,10 @@ def read_edges(
     listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     require_model(model)
     rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
-    throughput_gbps = _complete_rates(rate, regions, model, rtt_ms)
+    throughput_gbps = rate.values
+    if not rate.known[~np.eye(len(regions), dtype=bool)].all():
+        modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
+        throughput_gbps = np.where(rate.known, rate.values, modelled)
     price, source = _complete_prices(listed, regions, document)
     dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
     learned = np.zeros_like(rate.known)
@@ -173,16 +176,6 @@ def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------- completion
-
-
-def _complete_rates(
-    rate: Matrix, regions: Sequence[GridRegion], model: Mapping[str, Any], rtt_ms: Floats
-) -> Floats:
-    if rate.known[~np.eye(len(regions), dtype=bool)].all():
-        return rate.values
-    modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
-    completed: Floats = np.where(rate.known, rate.values, modelled)
-    return completed
 
 
 def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
