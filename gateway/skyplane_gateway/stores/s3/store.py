@@ -135,10 +135,11 @@ class S3Store:
         with mapped(what):
             answer = self._bucket.get(key, wanted, **condition)
         try:
-            content_range = answer.get("ContentRange", "")
             metadata = answer["ResponseMetadata"]
             require_range(metadata["HTTPStatusCode"], metadata["HTTPHeaders"], offset, length, what)
-            size_bytes = _whole_size(content_range)
+            whole = answer.get("ContentRange", "").partition("/")[2]
+            # -1 for `*`, which a server may answer: no time pin fits it.
+            size_bytes = int(whole) if whole.isdecimal() else -1
             require_version(answer, size_bytes, if_match, what)
             is_whole = (offset, length) == (0, size_bytes)
             stated = self._bucket.stated(answer) if is_whole else None
@@ -336,9 +337,3 @@ def _part_etag(answer: Mapping[str, Any], what: str) -> str:
             "object; copy to another store, or in larger parts"
         )
     return etag
-
-
-def _whole_size(content_range: str) -> int:
-    """The size of the whole object; -1 for `*`, which a server may answer: no time pin fits it."""
-    whole = content_range.partition("/")[2]
-    return int(whole) if whole.isdecimal() else -1
