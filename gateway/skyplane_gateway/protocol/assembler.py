@@ -142,7 +142,13 @@ class ChunkAssembler:
         self._check_place(header.frame, span)
         self._check_free(header.frame, span)
         if header.frame == 0:
-            self._take_manifest(bytes(frame.manifest))
+            data = bytes(frame.manifest)
+            found = decode_chunk_manifest(data)
+            if found.length_bytes != len(self._buffer):
+                raise self._contradiction(
+                    0, f"has a manifest of {found.length_bytes} bytes, not of {len(self._buffer)}"
+                )
+            self.manifest, self._manifest_data = found, data
         if not is_placed:
             self._buffer[span.offset : span.end] = frame.payload
         insort(self._places, (span.offset, span.end))
@@ -191,14 +197,6 @@ class ChunkAssembler:
         around = self._places[max(0, above - 1) : above + 1]
         if any(start < span.end and span.offset < end for start, end in around):
             raise self._contradiction(number, f"at {span.offset} overlaps another one")
-
-    def _take_manifest(self, data: bytes) -> None:
-        manifest = decode_chunk_manifest(data)
-        if manifest.length_bytes != len(self._buffer):
-            raise self._contradiction(
-                0, f"has a manifest of {manifest.length_bytes} bytes, not of {len(self._buffer)}"
-            )
-        self.manifest, self._manifest_data = manifest, data
 
     def _contradiction(self, number: int, what: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"frame {number} of chunk {self._chunk.chunk} {what}")

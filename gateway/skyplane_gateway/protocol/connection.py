@@ -168,7 +168,12 @@ class Connection:
                 if self._state in FINAL:
                     break
         except RemoteProtocolError as error:
-            self._fail(error)
+            is_proven = self.established is not None
+            if move(self._state, Step.SEND_GOODBYE) is not None:
+                text = error.message if is_proven else _REFUSAL
+                self._outgoing.append(pack_goodbye(error.reason, text))
+            self._move(Step.FAIL)
+            self._failure = error
 
     def receive_eof(self) -> None:
         """The peer's stream has ended, or the connection was lost."""
@@ -236,14 +241,6 @@ class Connection:
     def _send(self, step: Step, *buffers: Buffer) -> None:
         self._move(step)
         self._outgoing.extend(buffers)
-
-    def _fail(self, error: RemoteProtocolError) -> None:
-        is_proven = self.established is not None
-        if move(self._state, Step.SEND_GOODBYE) is not None:
-            text = error.message if is_proven else _REFUSAL
-            self._outgoing.append(pack_goodbye(error.reason, text))
-        self._move(Step.FAIL)
-        self._failure = error
 
     def _check_ids(self, chunk: ChunkId) -> None:
         if chunk.fleet != self._identity.fleet or chunk.route != self._peer.route:
