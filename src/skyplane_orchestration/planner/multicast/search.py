@@ -70,7 +70,11 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> TreeIncumbent | None:
     pool = TreePool.of(problem)
     if not _reaches_goal(problem, pool):
         return None
-    scale = _cost_scale(problem)
+    # Makes the cost at the goal about SCALE.
+    price = np.zeros((4, problem.region_count))
+    price[REGION_LIMITS.index(EGRESS_LIMIT)] = problem.usd_per_s / problem.egress_gbps
+    least = priced_trees(problem, price, 1.0).least
+    scale = SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
     goal = problem.goal_gbps
     at_least = np.minimum(least_instances(problem), problem.quota) if exactly else None
     objective = TreeObjective(scale, 0.0, goal, goal, at_least=at_least)
@@ -162,14 +166,6 @@ def _reaches_goal(problem: PlanProblem, pool: TreePool) -> bool:
     if relaxed is not None and -relaxed.bound / scale >= goal * (1 - TIE / 10):
         raise SolverFailed(f"no trees for {goal:g} Gbit/s were found in time; lower the goal")
     return False
-
-
-def _cost_scale(problem: PlanProblem) -> float:
-    """The factor for USD per second that makes the cost at the goal about SCALE."""
-    price = np.zeros((4, problem.region_count))
-    price[REGION_LIMITS.index(EGRESS_LIMIT)] = problem.usd_per_s / problem.egress_gbps
-    least = priced_trees(problem, price, 1.0).least
-    return SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
 
 
 def _chosen_trees(pool: TreePool, relaxed: TreeRelaxation) -> Ints:
