@@ -252,7 +252,14 @@ def _split(url: str) -> _Parts:
         key = normal + "/" if rest.endswith("/") and normal else normal
         return _Parts(kind, "/", key, "file://")
     if kind == "s3" and rest.startswith("arn:"):
-        bucket, key = _split_access_point(url, rest)
+        found = _ACCESS_POINT.fullmatch(rest)
+        if found is None:
+            raise InvalidLocation(
+                f"{url!r} has no ARN of an access point, such as "
+                "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/key; a bucket is given by "
+                "its name"
+            )
+        bucket, key = found["bucket"], found["key"] or ""
         return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
     bucket, _, key = rest.partition("/")
     _require_no_secret("the URL", bucket)
@@ -268,17 +275,6 @@ def _split(url: str) -> _Parts:
             f"{bucket!r} in {url!r} is not a bucket name; an endpoint has an option of its own"
         )
     return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
-
-
-def _split_access_point(url: str, rest: str) -> tuple[str, str]:
-    found = _ACCESS_POINT.fullmatch(rest)
-    if found is None:
-        raise InvalidLocation(
-            f"{url!r} has no ARN of an access point, such as "
-            "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/key; a bucket is given by "
-            "its name"
-        )
-    return found["bucket"], found["key"] or ""
 
 
 def _urlsplit(url: str) -> SplitResult:
