@@ -161,7 +161,7 @@ class MultipartCopier:
             await self._fresh.wait([row])
             began_s = asyncio.get_running_loop().time()
             info = self._kept.of_source(await self._context.source.head(row.source.key))
-            # They can change without a new ETag, and an upload keeps those of its beginning.
+            # Attributes change without a new ETag; an upload keeps those of its beginning.
             begun_with = left.attributes if left is not None else None
             has_them = begun_with in (None, attributes_digest(info.attributes))
             if info.etag != row.source.etag or not has_them:
