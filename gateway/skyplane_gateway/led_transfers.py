@@ -139,7 +139,11 @@ class LedTransfers:
             task = asyncio.create_task(transfer.run())
             self._runs[key] = _Run(transfer, task)
             log.info("leading transfer %s, epoch %d", key, epoch)
-            await self._renew_leases()
+            # All leases are renewed; a gateway that hangs does not delay the response.
+            renewal = asyncio.ensure_future(self._renew_fleet())
+            self._renewals.add(renewal)
+            renewal.add_done_callback(self._renewals.discard)
+            await asyncio.wait({renewal}, timeout=_RENEW_TIMEOUT_S)
         return {"joined": False, "epoch": epoch}
 
     def connect_sinks(self, topology: Topology) -> None:
@@ -248,13 +252,6 @@ class LedTransfers:
             if loss is not None and transfer.uses(int(row["number"])):
                 transfer.route_is_down(int(row["number"]), loss)
         return transfer
-
-    async def _renew_leases(self) -> None:
-        """Renew all leases; a gateway that hangs does not delay the response."""
-        renewal = asyncio.ensure_future(self._renew_fleet())
-        self._renewals.add(renewal)
-        renewal.add_done_callback(self._renewals.discard)
-        await asyncio.wait({renewal}, timeout=_RENEW_TIMEOUT_S)
 
     # -- the end
 

@@ -192,7 +192,20 @@ def with_values(attributes: ObjectAttributes, sets: ObjectAttributes | None) -> 
 
 def holdable_tags(kind: str, tags: Tags) -> Tags:
     """The tags for a store of that kind: all, or none where it cannot hold each of them."""
-    return tags if _fit(kind, tags) else ()
+    text = _TAG_TEXT.get(kind)
+    are_held = (
+        text is not None
+        and len(tags) <= _MAX_TAGS
+        and all(
+            0 < len(name) <= _MAX_TAG_NAME
+            and not name.startswith(_RESERVED_TAG)
+            and len(value) <= _MAX_TAG_VALUE
+            and text.fullmatch(name)
+            and text.fullmatch(value)
+            for name, value in tags
+        )
+    )
+    return tags if are_held else ()
 
 
 def is_project_object(key: str) -> bool:
@@ -218,20 +231,3 @@ def with_tags(
         return attributes, lacks
     others = tuple(name for name in lacks if name != "tags")
     return replace(attributes, tags=tags), ("tags", *others) if tags else others
-
-
-def _fit(kind: str, tags: Tags) -> bool:
-    """Whether a store of that kind can hold all tags."""
-    text = _TAG_TEXT.get(kind)
-    return (
-        text is not None
-        and len(tags) <= _MAX_TAGS
-        and all(
-            0 < len(name) <= _MAX_TAG_NAME
-            and not name.startswith(_RESERVED_TAG)
-            and len(value) <= _MAX_TAG_VALUE
-            and text.fullmatch(name)
-            and text.fullmatch(value)
-            for name, value in tags
-        )
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import ssl
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,10 +45,6 @@ def _why_silent(path: Path) -> str:
         context = client_context(config)
     except (OSError, ValueError, KeyError, ConfigurationInvalid) as error:
         return f"{path}: {error}"
-    return _why_no_answer(config, port, context)
-
-
-def _why_no_answer(config: GatewayConfig, port: int, context: ssl.SSLContext) -> str:
     uri = gateway_uri(config.fleet_key, config.node)
     client = ControlClient(config.control_host, port, context, uri, _TIMEOUT_S)
     try:

@@ -114,15 +114,9 @@ class Listener:
 
 async def _is_readable(handle: socket.socket) -> None:
     """Wait until the peer has sent something, or is gone."""
-    loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(handle, _settle, readable)
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, readable.set)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(handle)
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

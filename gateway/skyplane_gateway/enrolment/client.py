@@ -111,21 +111,18 @@ class EnrolmentClient:
         try:
             self._stream.settimeout(self._remaining_s())
             self._stream.sendall(line)
-            return self._read_line()
+            while b"\n" not in self._received:
+                if len(self._received) > MOST_MESSAGE_BYTES:
+                    raise ConnectionError("its answer is too long")
+                self._stream.settimeout(self._remaining_s())
+                more = self._stream.recv(_READ_BYTES)
+                if not more:
+                    raise ConnectionError("it closed the connection")
+                self._received += more
+            line, _, self._received = self._received.partition(b"\n")
+            return line
         except OSError as error:
             raise self._unreachable(error) from error
-
-    def _read_line(self) -> bytes:
-        while b"\n" not in self._received:
-            if len(self._received) > MOST_MESSAGE_BYTES:
-                raise ConnectionError("its answer is too long")
-            self._stream.settimeout(self._remaining_s())
-            more = self._stream.recv(_READ_BYTES)
-            if not more:
-                raise ConnectionError("it closed the connection")
-            self._received += more
-        line, _, self._received = self._received.partition(b"\n")
-        return line
 
     def _remaining_s(self) -> float:
         remaining_s = self._deadline_s - self._monotonic()

@@ -36,7 +36,16 @@ def write_gateways(
     if not delivery.gateways:
         raise ConfigurationInvalid("the delivery has no gateway")
     for node, gateway in delivery.gateways.items():
-        _check(node, gateway, document, identity)
+        config = gateway.config
+        if (config.node, config.fleet_key) != (node, document.fleet_key):
+            raise ConfigurationInvalid(
+                f"the configuration for {node} is that of {config.node} in fleet {config.fleet_key}"
+            )
+        identity.require_own(
+            gateway.certificate_pem,
+            authority_pem=document.authority_pem,
+            uri=gateway_uri(document.fleet_key, node),
+        )
     # The last gateway that ends removes this directory, but not the root.
     fleet = root / document.fleet_key
     try:
@@ -48,21 +57,6 @@ def write_gateways(
         raise ConfigurationInvalid(
             f"the instance cannot write the files of its gateways: {error}"
         ) from error
-
-
-def _check(
-    node: str, gateway: DeliveredGateway, document: EnrolmentDocument, identity: InstanceIdentity
-) -> None:
-    config = gateway.config
-    if (config.node, config.fleet_key) != (node, document.fleet_key):
-        raise ConfigurationInvalid(
-            f"the configuration for {node} is that of {config.node} in fleet {config.fleet_key}"
-        )
-    identity.require_own(
-        gateway.certificate_pem,
-        authority_pem=document.authority_pem,
-        uri=gateway_uri(document.fleet_key, node),
-    )
 
 
 def _write(

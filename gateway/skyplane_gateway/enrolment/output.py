@@ -83,7 +83,11 @@ class GatewayLog:
         with contextlib.suppress(OSError):
             self._size += self._file.write(output)
             if self._size > _MOST_LOG_BYTES:
-                self._cut()
+                self._file.seek(self._size - _KEPT_LOG_BYTES)
+                kept = self._file.read(_KEPT_LOG_BYTES)
+                self._file.seek(0)
+                self._file.truncate()
+                self._size = self._file.write(kept)
         *lines, self._begun = (self._begun + output).split(b"\n")
         if len(self._begun) > _MOST_CHARACTERS:
             lines.append(self._begun)
@@ -97,10 +101,3 @@ class GatewayLog:
     def _show(self, lines: list[bytes]) -> None:
         for line in lines:
             self._console.write(f"{self._node}: {line.decode(errors='replace')}")
-
-    def _cut(self) -> None:
-        self._file.seek(self._size - _KEPT_LOG_BYTES)
-        kept = self._file.read(_KEPT_LOG_BYTES)
-        self._file.seek(0)
-        self._file.truncate()
-        self._size = self._file.write(kept)

@@ -90,14 +90,11 @@ class EnrolmentServer:
         self._accept = accept
         self._exchange_timeout_s = exchange_timeout_s
         self._exchanges: set[asyncio.Task[None]] = set()
-        self._is_delivered = asyncio.Event()
+        #: Set once `accept` has taken a delivery.
+        self.is_delivered = asyncio.Event()
         self._listener = Listener(
             listener, context, self._make_protocol, within_open_files(CONTROL_PORT_LIMIT)
         )
-
-    async def wait_delivered(self) -> None:
-        """Until `accept` has taken a delivery."""
-        await self._is_delivered.wait()
 
     async def close(self) -> None:
         """Close the port, and all connections after the last answer."""
@@ -145,9 +142,9 @@ class EnrolmentServer:
         await _send(writer, line_of(Proof(self._proof(message_of(EnrolmentChallenge, line)).hex())))
         delivery = message_of(Delivery, await reader.readuntil())
         # Two workers may deliver at the same time: the second finds the instance configured.
-        if not self._is_delivered.is_set():
+        if not self.is_delivered.is_set():
             self._accept(delivery)
-            self._is_delivered.set()
+            self.is_delivered.set()
         await _send(writer, b"{}\n")
 
     def _is_orchestrator(self, writer: asyncio.StreamWriter) -> bool:

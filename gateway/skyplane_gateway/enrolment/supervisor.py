@@ -71,19 +71,15 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         console.close()
 
 
-def _read_document(stdin: BinaryIO) -> EnrolmentDocument:
-    raw = stdin.read(MOST_DOCUMENT_BYTES + 1)
-    if len(raw) > MOST_DOCUMENT_BYTES:
-        raise ConfigurationInvalid(f"the enrolment document exceeds {MOST_DOCUMENT_BYTES} bytes")
-    return EnrolmentDocument.from_json(raw.decode(errors="replace"))
-
-
 async def _supervise(
     stdin: BinaryIO, address: str, port: int | None, root: Path, console: InstanceConsole
 ) -> int:
     stop = asyncio.Event()
     # Nothing else runs yet. The document, with its token, is gone once this call has returned.
-    document = _read_document(stdin)
+    raw = stdin.read(MOST_DOCUMENT_BYTES + 1)
+    if len(raw) > MOST_DOCUMENT_BYTES:
+        raise ConfigurationInvalid(f"the enrolment document exceeds {MOST_DOCUMENT_BYTES} bytes")
+    document = EnrolmentDocument.from_json(raw.decode(errors="replace"))
     listener = bound(address, document.port if port is None else port)
     configs = await _enrolled(document, address, root, stop, listener)
     if stop.is_set():
@@ -116,7 +112,7 @@ async def _enrolled(
     port = listener.getsockname()[1]
     log.info("%s waits for its orchestrator, on %s port %d", document.instance, address, port)
     try:
-        await _first_of(server.wait_delivered(), stop.wait(), timeout_s=document.start_within_s)
+        await _first_of(server.is_delivered.wait(), stop.wait(), timeout_s=document.start_within_s)
     finally:
         await server.close()
     if not configs and not stop.is_set():

@@ -153,21 +153,14 @@ def abort_intended(
     ]
     if not found:
         return
-    named = _named_ids(store, key, own)
+    # Journals that name uploads of that key lie in folders above it.
+    folders = (folders_in(store, folder) for folder in folders_above(key))
+    known = named_uploads(chain.from_iterable(folders))
+    for journal, wrong in known.unreadable.items():
+        if journal not in own:
+            raise JournalUnreadable(wrong)
+    named = frozenset(id_ for owner, id_ in known.uploads if owner == key and id_ is not None)
     for upload in found:
         if upload.upload_id not in named:
             log.info("aborting upload %s of %r: no journal names it", upload.upload_id, key)
             store.abort_upload(key, upload.upload_id)
-
-
-def _named_ids(store: ObjectStore, key: str, own: Collection[str]) -> frozenset[str]:
-    """Ids of uploads of that key that journals name; such journals lie in folders above it.
-
-    Raises JournalUnreadable when a journal that is not in `own` cannot be read.
-    """
-    folders = (folders_in(store, folder) for folder in folders_above(key))
-    named = named_uploads(chain.from_iterable(folders))
-    for journal, wrong in named.unreadable.items():
-        if journal not in own:
-            raise JournalUnreadable(wrong)
-    return frozenset(id_ for owner, id_ in named.uploads if owner == key and id_ is not None)

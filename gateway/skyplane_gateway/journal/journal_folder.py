@@ -159,7 +159,13 @@ class JournalFolder:
                 raise StaleEpoch(f"epoch {journal.epoch} is over: its journal was removed")
             if there is None:
                 continue  # The folder was removed meanwhile.
-            _ensure_own(there.journal, journal)
+            # The same lead must have written it, and earlier.
+            if there.journal.is_sealed:
+                raise StaleEpoch(
+                    f"epoch {journal.epoch} is over: its journal is sealed by a newer lead"
+                )
+            if there.journal.writer != journal.writer or there.journal.sequence > journal.sequence:
+                raise StaleEpoch(f"another lead writes the journal of epoch {journal.epoch}")
             if there.journal.sequence == journal.sequence:
                 return there.etag
             if_match = there.etag
@@ -181,7 +187,7 @@ class JournalFolder:
         """
         found: list[StoredJournal] = []
         unreadable: dict[int, str] = {}
-        for epoch in self._epochs():
+        for epoch in [epoch_of(row.key) or 0 for row in self.rows()]:
             if seal_before is not None and epoch > seal_before:
                 raise StaleEpoch(f"epoch {seal_before} is over: epoch {epoch} has a journal")
             key = journal_key(self._folder, self._transfer_key, epoch)
@@ -200,18 +206,13 @@ class JournalFolder:
     def uploads(self, rows: Iterable[ObjectInfo]) -> Iterator[JournalUploads]:
         """The uploads of each journal in `rows`; one journal is in memory at a time."""
         for row in rows:
-            named = self._uploads_of(row.key)
-            if named is not None:
-                yield named
-
-    def _uploads_of(self, key: str) -> JournalUploads | None:
-        try:
-            there = self._fetch(key)
-        except JournalUnreadable as error:
-            return JournalUploads(key, wrong=error.message)
-        if there is None:
-            return None
-        return JournalUploads(key, there.journal.uploads, there.journal.lost)
+            try:
+                there = self._fetch(row.key)
+            except JournalUnreadable as error:
+                yield JournalUploads(row.key, wrong=error.message)
+            else:
+                if there is not None:
+                    yield JournalUploads(row.key, there.journal.uploads, there.journal.lost)
 
     def require_newest(self, epoch: int) -> list[ObjectInfo]:
         """As `rows`. Raises StaleEpoch once a newer epoch has a journal: it owns the uploads."""
@@ -244,9 +245,6 @@ class JournalFolder:
             for depth in range(3):
                 parts = self._prefix.rstrip("/").split("/")
                 self.store.delete("/".join(parts[: len(parts) - depth]) + "/")
-
-    def _epochs(self) -> list[int]:
-        return [epoch_of(row.key) or 0 for row in self.rows()]
 
     def _fetch(self, key: str) -> StoredJournal | None:
         """The journal of that key, its intents dated; None where there is none."""
@@ -324,14 +322,6 @@ def _shortened(found: list[StoredJournal], rule: str) -> list[StoredJournal]:
         else replace(row, journal=replace(row.journal, done=(), begun=(), failed=()))
         for row in found
     ]
-
-
-def _ensure_own(there: Journal, own: Journal) -> None:
-    """Raises StaleEpoch unless the same lead wrote the stored journal, and earlier."""
-    if there.is_sealed:
-        raise StaleEpoch(f"epoch {own.epoch} is over: its journal is sealed by a newer lead")
-    if there.writer != own.writer or there.sequence > own.sequence:
-        raise StaleEpoch(f"another lead writes the journal of epoch {own.epoch}")
 
 
 def _changes_too_often(key: str) -> PreconditionFailed:

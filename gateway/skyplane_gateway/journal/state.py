@@ -121,7 +121,7 @@ class JournalState:
         self._last: set[str] = set()
         self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
         self._failed_count = 0
-        self._is_complete = start.is_complete
+        self.is_complete = start.is_complete
         #: Key -> the upload that becomes its object. An upload of an older version that could
         #: not be aborted moves to `_superseded` when the newer one begins, one of which something
         #: is left when it has become the object.
@@ -136,9 +136,6 @@ class JournalState:
         self.revision = 0
         #: Size of the rows of the last document.
         self.journal_bytes = 0
-        self._take_rows_of(start)
-
-    def _take_rows_of(self, start: Journal) -> None:
         for done in start.done:
             self._add_done(done)
         # A failed key is tried again; until then it is a key that has not ended.
@@ -156,7 +153,7 @@ class JournalState:
 
     def listed(self, key: str, *, is_last: bool = False) -> None:
         """Work on a key begins. Ordinary keys come in ascending order."""
-        self._is_complete = False
+        self.is_complete = False
         if is_last:
             self._last.add(key)
         elif self._is_behind(key) and self._name_behind(key):
@@ -165,7 +162,11 @@ class JournalState:
         else:
             if self._is_behind(key):
                 self._lower_through()
-            self._track(key)
+            if not self._is_full:
+                self._listed.append(key)
+                self._open.add(key)
+                if len(self._listed) > LISTED_KEYS and not self._pass_first():
+                    self._stop_tracking()
         self._changed()
 
     def upload_intended(self, row: UploadRow) -> None:
@@ -235,7 +236,7 @@ class JournalState:
 
     def ended(self, *, is_complete: bool) -> None:
         """Every listed key has ended; `is_complete`: all with their objects."""
-        self._is_complete = is_complete
+        self.is_complete = is_complete
         self._changed()
 
     def totals_changed(self) -> None:
@@ -268,13 +269,8 @@ class JournalState:
             lost=tuple(sorted(self._lost, key=lambda row: row.key)),
             failed=tuple(sorted(self._failed, key=lambda row: row.key)),
             failed_count=self._failed_count,
-            is_complete=self._is_complete,
+            is_complete=self.is_complete,
         )
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Journal`."""
-        return self._is_complete
 
     @property
     def uploads(self) -> tuple[UploadRow, ...]:
@@ -299,13 +295,6 @@ class JournalState:
             if not self._is_behind(key):
                 self._behind.discard(key)
                 self._begun_earlier.add(key, key)
-
-    def _track(self, key: str) -> None:
-        if not self._is_full:
-            self._listed.append(key)
-            self._open.add(key)
-            if len(self._listed) > LISTED_KEYS and not self._pass_first():
-                self._stop_tracking()
 
     def _set_upload(self, row: UploadRow) -> None:
         """Make this the upload of its key; the former one stays named while it is open."""

@@ -150,16 +150,13 @@ class JournalWriter:
             return False
         return True
 
-    async def _until_slot(self) -> None:
-        """Wait until the store accepts another write of the same key."""
+    async def _write(self) -> None:
+        # The store accepts a write of the same key only so often.
         loop = asyncio.get_running_loop()
         pause_s = self._slot_s - _BURST * self._rewrite_s - loop.time()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
         self._slot_s = max(self._slot_s, loop.time()) + self._rewrite_s
-
-    async def _write(self) -> None:
-        await self._until_slot()
         revision = self.state.revision
         self._unwritten_bytes = 0
         if self._timer is not None:

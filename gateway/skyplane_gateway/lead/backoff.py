@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.retry import RetryBudget, RetryPolicy
@@ -19,23 +19,20 @@ POLICY = RetryPolicy(attempts=5, first_pause_s=1.0, longest_pause_s=10.0)
 class Retries:
     """The policy of one transfer, for the event loop."""
 
+    #: Most failed attempts of one call, the first included.
+    attempts: Final = POLICY.attempts
+
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._policy = POLICY
-
-    @property
-    def attempts(self) -> int:
-        """Most failed attempts of one call, the first included."""
-        return self._policy.attempts
 
     async def pause(self, attempt: int) -> None:
         """Wait after that attempt, counted from 1."""
-        await asyncio.sleep(self._policy.pause_s(attempt, self._rng))
+        await asyncio.sleep(POLICY.pause_s(attempt, self._rng))
 
     async def run(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of the call; repeats it while the store's error may pass."""
         clock = asyncio.get_running_loop().time
-        budget = RetryBudget(self._policy, monotonic=clock, rng=self._rng)
+        budget = RetryBudget(POLICY, monotonic=clock, rng=self._rng)
         while True:
             try:
                 return await call()

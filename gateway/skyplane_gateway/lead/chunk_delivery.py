@@ -79,6 +79,8 @@ class ChunkDelivery:
         retries: Retries,
     ) -> None:
         self._dispatcher = dispatcher
+        #: Whether its chunks may go along with those of other transfers.
+        self.may_share = dispatcher.has_trees
         self._sources = sources
         self._ack_deadline_s = ack_deadline_s
         self._stall_deadline_s = stall_deadline_s
@@ -98,16 +100,6 @@ class ChunkDelivery:
         self._late: dict[int, tuple[ChunkOrder, ChunkOutcome]] = {}
         self.sent = 0
         self.resent = 0
-
-    @property
-    def progress_s(self) -> float:
-        """When a chunk was last delivered, or known to wait for its store."""
-        return self.in_flight.progress_s
-
-    @property
-    def may_share(self) -> bool:
-        """Whether its chunks may go along with those of other transfers."""
-        return self._dispatcher.has_trees
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What must run beside `deliver`, until cancelled; each raises StaleEpoch."""
@@ -193,7 +185,7 @@ class ChunkDelivery:
         return failures < self._retries.attempts
 
     def _ensure_not_stalled(self, began_s: float) -> None:
-        quiet_s = asyncio.get_running_loop().time() - max(self.progress_s, began_s)
+        quiet_s = asyncio.get_running_loop().time() - max(self.in_flight.progress_s, began_s)
         # A route that is up gets another deadline: it may not have been tried yet.
         deadlines = 2 if self._dispatcher.has_route_up else 1
         if quiet_s >= deadlines * self._stall_deadline_s:
@@ -202,7 +194,7 @@ class ChunkDelivery:
     async def _send(self, order: ChunkOrder) -> ChunkOutcome | None:
         """The outcome of one attempt; None when it was lost on its way."""
         loop = asyncio.get_running_loop()
-        avoid = self._stragglers.slow_route(order.chunk)
+        avoid = self._stragglers.rerouted.get(order.chunk)
         place = _place_of(order) if order.attempt == 1 else None
         route = await self._dispatcher.acquire(order.length, avoid, place)
         late = self._late.pop(order.chunk, None)
@@ -251,7 +243,7 @@ class ChunkDelivery:
             quiet_since_s = max(
                 attempt.sent_s,
                 attempt.excused_s,
-                self.routes.last_delivery_s(number, attempt.sent_s),
+                self.routes.delivered_s.get(number, attempt.sent_s),
             )
             left_s = quiet_since_s + self._ack_deadline_s - loop.time()
             if left_s > 0:
@@ -295,7 +287,7 @@ class ChunkDelivery:
     def _match(self, outcome: ChunkOutcome) -> None:
         """Hand an outcome to the attempt that waits for it."""
         attempt_id = (outcome.chunk, outcome.attempt)
-        given_up = self.in_flight.pop_given_up(attempt_id)
+        given_up = self.in_flight.given_up.pop(attempt_id, None)
         attempt = given_up or self.in_flight.get(attempt_id)
         if attempt is None:
             return  # A repetition, or an outcome of another lead's chunk.

@@ -50,7 +50,11 @@ class ChunkProgress:
         """Payload of the chunks in flight that has arrived, as known by now."""
         attempts = tuple(self._in_flight)
         if attempts:
-            self._ask_soon()
+            now_s = asyncio.get_running_loop().time()
+            is_asking = self._asking is not None and not self._asking.done()
+            if not is_asking and now_s >= self._asked_s + _ASK_EVERY_S:
+                self._asked_s = now_s
+                self._asking = asyncio.create_task(self._ask())
         for_read, for_written = self._weights
         arrived = (
             for_read * min(self._read.get(one.order.id, 0), one.order.length)
@@ -63,13 +67,6 @@ class ChunkProgress:
         """Ask no more."""
         if self._asking is not None:
             self._asking.cancel()
-
-    def _ask_soon(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        is_asking = self._asking is not None and not self._asking.done()
-        if not is_asking and now_s >= self._asked_s + _ASK_EVERY_S:
-            self._asked_s = now_s
-            self._asking = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
         try:

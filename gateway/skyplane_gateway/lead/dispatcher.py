@@ -55,11 +55,6 @@ class _RouteState:
         """USD per GB above the ceiling."""
         return self.route.over_ceiling_usd_per_gb
 
-    @property
-    def assigned_per_share(self) -> float:
-        """Bytes assigned per unit of planned share."""
-        return self.assigned_bytes / self.route.share_gbps
-
 
 class Dispatcher:
     """Grants routes to chunks.
@@ -117,7 +112,11 @@ class Dispatcher:
             SkyplaneError: no route has ends that serve this lead.
         """
         while True:
-            self._raise_if_all_refuse()
+            refusals = [state.refusal for state in self._states.values()]
+            if all(refusals) and refusals[0] is not None:
+                if isinstance(refusals[0], PathEnded | GatewayDraining):
+                    raise GatewayLost(f"no path is left ({self._paths_down()})")
+                raise refusals[0]
             state = self._pick(length, avoid, place)
             if state is not None:
                 state.assigned_bytes += length
@@ -259,14 +258,6 @@ class Dispatcher:
         except TimeoutError:
             raise self.stalled() from None
 
-    def _raise_if_all_refuse(self) -> None:
-        """Raises the first route's refusal, or GatewayLost where its gateways have ended."""
-        refusals = [state.refusal for state in self._states.values()]
-        if all(refusals) and refusals[0] is not None:
-            if isinstance(refusals[0], PathEnded | GatewayDraining):
-                raise GatewayLost(f"no path is left ({self._paths_down()})")
-            raise refusals[0]
-
     def _pick(self, length: int, avoid: int | None, place: float | None) -> _RouteState | None:
         if place is not None and self._trees and not (state := self._at(place)).down:
             return state if self._has_room(state, length) else None
@@ -274,7 +265,9 @@ class Dispatcher:
         may = [state for state in self._up() if state.over * length <= left]
         others = [state for state in may if state.route.number != avoid]
         ready = [state for state in others or may if self._has_room(state, length)]
-        return min(ready, key=lambda state: state.assigned_per_share, default=None)
+        return min(
+            ready, key=lambda state: state.assigned_bytes / state.route.share_gbps, default=None
+        )
 
     def _at(self, place: float) -> _RouteState:
         left = place * sum(state.route.share_gbps for state in self._trees)

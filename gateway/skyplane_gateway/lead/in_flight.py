@@ -59,7 +59,7 @@ class InFlight:
         self._waiting: dict[AttemptId, Attempt] = {}
         #: Chunk -> its newest attempt, also when that was given up a moment ago.
         self._current: dict[int, Attempt] = {}
-        self._given_up: OrderedDict[AttemptId, Attempt] = OrderedDict()
+        self.given_up: OrderedDict[AttemptId, Attempt] = OrderedDict()
         self.progress_s = 0.0
 
     def __iter__(self) -> Iterator[Attempt]:
@@ -83,18 +83,15 @@ class InFlight:
     def give_up(self, attempt: Attempt) -> None:
         """Wait no longer for its receipt; a late one still counts."""
         del self._waiting[attempt.order.id]
-        self._given_up[attempt.order.id] = attempt
-        while len(self._given_up) > _REMEMBERED:
-            self._given_up.popitem(last=False)
+        self.given_up[attempt.order.id] = attempt
+        while len(self.given_up) > _REMEMBERED:
+            self.given_up.popitem(last=False)
         attempt.resolve(None, attempt.order.route)
-
-    def pop_given_up(self, attempt_id: AttemptId) -> Attempt | None:
-        return self._given_up.pop(attempt_id, None)
 
     def forget_ranges(self, chunk: int, attempts: int) -> None:
         """The chunk has ended: late receipts of its attempts only count for their routes, so
         the names of its objects are no longer kept."""
         for number in range(1, attempts + 1):
-            attempt = self._given_up.get((chunk, number))
+            attempt = self.given_up.get((chunk, number))
             if attempt is not None:
                 attempt.order = replace(attempt.order, ranges=())

@@ -161,7 +161,10 @@ class MultipartCopier:
             await self._fresh.wait([row])
             began_s = asyncio.get_running_loop().time()
             info = self._kept.of_source(await self._context.source.head(row.source.key))
-            if info.etag != row.source.etag or not _has_attributes_of(left, info):
+            # Attributes change without a new ETag; an upload keeps those of its beginning.
+            begun_with = left.attributes if left is not None else None
+            has_them = begun_with in (None, attributes_digest(info.attributes))
+            if info.etag != row.source.etag or not has_them:
                 raise CopyAgain
             is_server_side = self._server_side.copies(info)
             if upload is not None and left is not None and left.is_server_side != is_server_side:
@@ -389,10 +392,3 @@ def _checksum_of(copy: _Copy) -> int:
             )
         )
     return crc32c
-
-
-def _has_attributes_of(left: UploadRow | None, info: ObjectInfo) -> bool:
-    """Whether an upload of an earlier epoch has the source's attributes of today: they can
-    change without a new ETag, and an upload keeps those of its beginning."""
-    begun_with = left.attributes if left is not None else None
-    return begun_with in (None, attributes_digest(info.attributes))

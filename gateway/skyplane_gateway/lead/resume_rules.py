@@ -108,7 +108,8 @@ class EarlierJournal:
         key = row.destination_key
         upload = self._uploads.get(key)
         done = self._done.get(key)
-        if done is not None and _is_there(done, row):
+        there = row.destination
+        if done is not None and there is not None and there.etag == done.etag:
             if done.source_etag == row.source.etag:
                 return Decision("finished", row, done=done, upload=upload)
             # The rule protects other writers' objects; this is our copy of an older source.
@@ -123,7 +124,9 @@ class EarlierJournal:
             return self._decide_upload(row, upload)
         if self._has_ended(key, is_last) and _has_right_size(row):
             return self._decide_ended(row)
-        if self._is_in_doubt(key) and row.action == "refuse" and _has_right_size(row):
+        # It had begun, or it failed for another reason than an existing object.
+        is_in_doubt = key in self._begun or self._failed.get(key, _REFUSED) != _REFUSED
+        if is_in_doubt and row.action == "refuse" and _has_right_size(row):
             # It may be our own write, which the journal missed.
             return Decision("compare", row, otherwise=Decision("as-selected", row))
         if row.action == "skip" and self._may_be_unverified(row):
@@ -131,11 +134,6 @@ class EarlierJournal:
         if row.action == "copy" and key in self._begun and self._is_recent(row):
             row = replace(row, may_be_own_copy=True)
         return Decision("as-selected", row)
-
-    def _is_in_doubt(self, key: str) -> bool:
-        """Whether we may have written the key without recording it: it had begun, or it failed
-        for another reason than an existing object."""
-        return key in self._begun or self._failed.get(key, _REFUSED) != _REFUSED
 
     def _may_be_unverified(self, row: Selection) -> bool:
         """Whether the object that the rule keeps may be our own, unverified write."""
@@ -224,10 +222,6 @@ def keep_parts(upload: UploadRow, parts: Iterable[PartInfo]) -> dict[int, PartIn
         and part.size_bytes > 0
         and part.size_bytes == upload.length_of(part.number)
     }
-
-
-def _is_there(done: DoneRow, row: Selection) -> bool:
-    return row.destination is not None and row.destination.etag == done.etag
 
 
 def _has_right_size(row: Selection) -> bool:

@@ -47,19 +47,16 @@ class RouteMonitor:
         self._ack_deadline_s = ack_deadline_s
         self._retries = retries
         #: Route -> when it last delivered a chunk.
-        self._delivered_s: dict[int, float] = {}
+        self.delivered_s: dict[int, float] = {}
         #: Route -> when it went down, where only a trial chunk can tell whether it works: its
         #: connections are up, but it was silent or an end of it refused this lead.
         self._needs_trial_s: dict[int, float] = {}
         self.lost_sources: dict[str, str] = {}
 
-    def last_delivery_s(self, number: int, default_s: float) -> float:
-        return self._delivered_s.get(number, default_s)
-
     def delivered(self, number: int) -> None:
         """A chunk was acknowledged over the route, so it works."""
         now_s = asyncio.get_running_loop().time()
-        self._delivered_s[number] = self._in_flight.progress_s = now_s
+        self.delivered_s[number] = self._in_flight.progress_s = now_s
         if number in self._needs_trial_s:
             self.bring_up(number)
 

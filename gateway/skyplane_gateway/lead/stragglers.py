@@ -39,17 +39,13 @@ class Stragglers:
         self._dispatcher = dispatcher
         self._in_flight = in_flight
         self._probe = probe
-        #: Chunk -> the slow route that it was taken from.
-        self._rerouted: dict[int, int] = {}
+        #: Chunk -> the slow route that it was taken from, and that it is to avoid.
+        self.rerouted: dict[int, int] = {}
         #: How long recent deliveries took.
         self.durations_s: deque[float] = deque(maxlen=_MEASURED)
 
-    def slow_route(self, chunk: int) -> int | None:
-        """The route to avoid for that chunk."""
-        return self._rerouted.get(chunk)
-
     def forget(self, chunk: int) -> None:
-        self._rerouted.pop(chunk, None)
+        self.rerouted.pop(chunk, None)
 
     async def run(self) -> None:
         """Reroute slow chunks, until cancelled."""
@@ -70,7 +66,7 @@ class Stragglers:
             attempt
             for attempt in self._in_flight
             if max(attempt.sent_s, attempt.excused_s) <= slow_since_s
-            and attempt.order.chunk not in self._rerouted
+            and attempt.order.chunk not in self.rerouted
             and attempt.order.length <= self._dispatcher.free_bytes_beside(attempt.order.route)
             and not attempt.future.done()
         ]
@@ -82,5 +78,5 @@ class Stragglers:
             if order.length <= self._dispatcher.free_bytes_beside(order.route) - planned_bytes:
                 log.info("chunk %d is sent again: route %d is slow", order.chunk, order.route)
                 planned_bytes += order.length
-                self._rerouted[order.chunk] = order.route
+                self.rerouted[order.chunk] = order.route
                 self._in_flight.give_up(attempt)

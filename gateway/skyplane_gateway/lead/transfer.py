@@ -147,6 +147,9 @@ class LeadTransfer:
         server_side = ServerSideCopies(
             spec, self._sinks, source=peers.store.capabilities, destination=peers.capabilities
         )
+        # A route must hold several objects that are sent whole at a time.
+        room = self._dispatcher.smallest_window_bytes // _WHOLE_IN_WINDOW
+        whole_bytes = min(spec.whole_bytes, room, peers.capabilities.max_part_bytes)
         return TransferContext(
             spec=spec,
             source=source,
@@ -157,14 +160,8 @@ class LeadTransfer:
             report=self.report,
             retries=retries,
             clock=clock,
-            whole_bytes=self._whole_bytes(spec),
+            whole_bytes=max(spec.chunk_bytes, whole_bytes),
         )
-
-    def _whole_bytes(self, spec: TransferSpec) -> int:
-        """The largest object that is sent whole: a route must hold several at a time."""
-        room = self._dispatcher.smallest_window_bytes // _WHOLE_IN_WINDOW
-        most = min(spec.whole_bytes, room, self._peers.capabilities.max_part_bytes)
-        return max(spec.chunk_bytes, most)
 
     def stop(self, why: SkyplaneError) -> None:
         """Call this before cancelling the task of `run`: the transfer then fails with that
@@ -273,18 +270,15 @@ class LeadTransfer:
         self.state, self.error = "failed", error
 
     @property
-    def _is_allowed(self) -> bool:
-        """Whether single objects failed, and the job counts that as success."""
-        return self.spec.allow_failed and isinstance(self.error, ObjectsFailed)
-
-    @property
     def _is_resumable(self) -> bool:
         """Whether a resume handle or the lead of a newer epoch may continue the transfer."""
         error = self.error
+        # The job counts failed objects as success.
+        is_allowed = self.spec.allow_failed and isinstance(error, ObjectsFailed)
         return (
             self.state == "failed"
             and error is not None
-            and not self._is_allowed
+            and not is_allowed
             and (not error.is_permanent or isinstance(error, StaleEpoch | UnknownTransfer))
         )
 
@@ -388,7 +382,7 @@ class LeadTransfer:
             counters.skipped,
             counters.failed,
             delivered,
-            self._context.clock.monotonic() if waits else self._delivery.progress_s,
+            self._context.clock.monotonic() if waits else self._delivery.in_flight.progress_s,
         )
 
     def status(self) -> dict[str, Any]:

@@ -115,15 +115,12 @@ class AesGcmSealer:
         with self._lock:
             known = self._subkeys.get(owner)
             if known is None:
-                known = self._subkeys[owner] = self._derived(*owner)
+                derivation = HKDF(SHA256(), KEY_BYTES, salt=owner[0], info=self._info + owner[1])
+                known = self._subkeys[owner] = AES(derivation.derive(self._key))
                 if len(self._subkeys) > _SUBKEYS_KEPT:
                     self._subkeys.popitem(last=False)
             self._subkeys.move_to_end(owner)
             return known
-
-    def _derived(self, incarnation: bytes, epoch: bytes) -> AES:
-        derivation = HKDF(SHA256(), KEY_BYTES, salt=incarnation, info=self._info + epoch)
-        return AES(derivation.derive(self._key))
 
 
 class _GcmOpening:

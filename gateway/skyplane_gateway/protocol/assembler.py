@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
-from skyplane_gateway.common.buffers import Buffer, ChunkBuffer
+from skyplane_gateway.common.buffers import ChunkBuffer
 from skyplane_gateway.common.checksum import combined, crc32c
 from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
@@ -44,7 +44,8 @@ class ChunkAssembler:
     def __init__(self, chunk: ChunkId, length_bytes: int, buffer: ChunkBuffer) -> None:
         """`buffer` is at least as long as the chunk; it holds the payload at its beginning."""
         self._chunk = chunk
-        self._manifest: ChunkManifest | None = None
+        #: None before frame 0.
+        self.manifest: ChunkManifest | None = None
         self._manifest_data = b""
         self._spans: dict[int, _Span] = {}
         #: Frames that are being received into their places.
@@ -57,11 +58,6 @@ class ChunkAssembler:
         self._buffer = memoryview(buffer)[:length_bytes]
 
     # ------------------------------------------------------------------ the result
-
-    @property
-    def manifest(self) -> ChunkManifest | None:
-        """The chunk manifest; None before frame 0."""
-        return self._manifest
 
     @property
     def is_complete(self) -> bool:
@@ -137,13 +133,22 @@ class ChunkAssembler:
         claim = self._claims.get(header.frame)
         known = self._spans.get(header.frame) if claim is None else _span_of(claim.frame)
         if known is not None:
+            if known != span:
+                raise self._contradiction(header.frame, f"came as {known} and as {span}")
             manifest = self._manifest_data if claim is None else claim.frame.manifest
-            self._check_duplicate(frame, known, span, manifest)
+            if header.frame == 0 and frame.manifest != manifest:
+                raise self._contradiction(0, "came with two manifests")
             return self.is_complete
         self._check_place(header.frame, span)
         self._check_free(header.frame, span)
         if header.frame == 0:
-            self._take_manifest(bytes(frame.manifest))
+            data = bytes(frame.manifest)
+            found = decode_chunk_manifest(data)
+            if found.length_bytes != len(self._buffer):
+                raise self._contradiction(
+                    0, f"has a manifest of {found.length_bytes} bytes, not of {len(self._buffer)}"
+                )
+            self.manifest, self._manifest_data = found, data
         if not is_placed:
             self._buffer[span.offset : span.end] = frame.payload
         insort(self._places, (span.offset, span.end))
@@ -161,14 +166,6 @@ class ChunkAssembler:
         del self._claims[frame.header.frame]
         self._places.remove((frame.offset, frame.offset + frame.length_bytes))
         return True
-
-    def _check_duplicate(
-        self, frame: OpenedFrame, known: _Span, span: _Span, manifest: Buffer
-    ) -> None:
-        if known != span:
-            raise self._contradiction(frame.header.frame, f"came as {known} and as {span}")
-        if frame.header.frame == 0 and frame.manifest != manifest:
-            raise self._contradiction(0, "came with two manifests")
 
     def _check_place(self, number: int, span: _Span) -> None:
         """Check that frames are adjacent in the order of their numbers, from 0 to the end.
@@ -200,14 +197,6 @@ class ChunkAssembler:
         around = self._places[max(0, above - 1) : above + 1]
         if any(start < span.end and span.offset < end for start, end in around):
             raise self._contradiction(number, f"at {span.offset} overlaps another one")
-
-    def _take_manifest(self, data: bytes) -> None:
-        manifest = decode_chunk_manifest(data)
-        if manifest.length_bytes != len(self._buffer):
-            raise self._contradiction(
-                0, f"has a manifest of {manifest.length_bytes} bytes, not of {len(self._buffer)}"
-            )
-        self._manifest, self._manifest_data = manifest, data
 
     def _contradiction(self, number: int, what: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"frame {number} of chunk {self._chunk.chunk} {what}")

@@ -96,11 +96,13 @@ class Connection:
         self._events: deque[Event] = deque()
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
-        # An acceptor replaces it by the peer's HELLO before any use.
-        self._hello = Hello(identity.fleet, nonce, 0, Side.UPSTREAM, identity.node)
+        #: The dialer's HELLO. An acceptor replaces it by the peer's before any use: in
+        #: AWAIT_PROOF, where it is not proven yet.
+        self.hello = Hello(identity.fleet, nonce, 0, Side.UPSTREAM, identity.node)
         self._expected_peer: str | None = None
         self._expected_proof = b""
-        self._established: Established | None = None
+        #: The `Established` event; None before it.
+        self.established: Established | None = None
         self._peer = Established("", 0, False)
 
     @classmethod
@@ -126,8 +128,8 @@ class Connection:
         """
         connection = cls(identity, nonce)
         connection._expected_peer = expected_peer
-        connection._hello = Hello(identity.fleet, nonce, route, side, identity.node)
-        connection._send(Step.SEND_HELLO, handshake.pack_hello(connection._hello))
+        connection.hello = Hello(identity.fleet, nonce, route, side, identity.node)
+        connection._send(Step.SEND_HELLO, handshake.pack_hello(connection.hello))
         return connection
 
     @classmethod
@@ -143,16 +145,6 @@ class Connection:
     @property
     def state(self) -> State:
         return self._state
-
-    @property
-    def established(self) -> Established | None:
-        """The `Established` event; None before it."""
-        return self._established
-
-    @property
-    def hello(self) -> Hello:
-        """The dialer's HELLO; an acceptor has it before it is proven, from AWAIT_PROOF on."""
-        return self._hello
 
     # -------------------------------------------------------------------- incoming
 
@@ -176,7 +168,12 @@ class Connection:
                 if self._state in FINAL:
                     break
         except RemoteProtocolError as error:
-            self._fail(error)
+            is_proven = self.established is not None
+            if move(self._state, Step.SEND_GOODBYE) is not None:
+                text = error.message if is_proven else _REFUSAL
+                self._outgoing.append(pack_goodbye(error.reason, text))
+            self._move(Step.FAIL)
+            self._failure = error
 
     def receive_eof(self) -> None:
         """The peer's stream has ended, or the connection was lost."""
@@ -245,14 +242,6 @@ class Connection:
         self._move(step)
         self._outgoing.extend(buffers)
 
-    def _fail(self, error: RemoteProtocolError) -> None:
-        is_proven = self._established is not None
-        if move(self._state, Step.SEND_GOODBYE) is not None:
-            text = error.message if is_proven else _REFUSAL
-            self._outgoing.append(pack_goodbye(error.reason, text))
-        self._move(Step.FAIL)
-        self._failure = error
-
     def _check_ids(self, chunk: ChunkId) -> None:
         if chunk.fleet != self._identity.fleet or chunk.route != self._peer.route:
             raise LocalProtocolError(
@@ -305,7 +294,7 @@ class Connection:
 
     def _handle_hello(self, hello: Hello) -> None:
         self._check_peer(hello.fleet, hello.node)
-        self._hello = hello
+        self.hello = hello
         challenge = Challenge(self._identity.fleet, self._nonce, self._identity.node)
         key = self._key_of(hello.node)
         self._expected_proof = handshake.dialer_proof(key, hello, challenge)
@@ -314,7 +303,7 @@ class Connection:
         self._outgoing.append(handshake.pack_challenge(challenge, proof))
 
     def _handle_challenge(self, challenge: Challenge, proof: bytes) -> None:
-        hello = self._hello
+        hello = self.hello
         self._check_peer(challenge.fleet, challenge.node)
         if self._expected_peer is not None and challenge.node != self._expected_peer:
             raise HelloRefused(f"dialed {self._expected_peer!r}, but {challenge.node!r} answered")
@@ -329,7 +318,7 @@ class Connection:
         self._establish(challenge.node, hello.route, peer_is_upstream=hello.side is Side.DOWNSTREAM)
 
     def _handle_proof(self, proof: bytes) -> None:
-        hello = self._hello
+        hello = self.hello
         if not handshake.is_proof(self._expected_proof, proof):
             raise HelloRefused(
                 f"{hello.node!r} does not hold the key that it shares with {self._identity.node!r}"
@@ -354,5 +343,5 @@ class Connection:
     def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
         self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
         self._reader.trust(sends_frames=peer_is_upstream)
-        self._peer = self._established = Established(node, route, peer_is_upstream)
-        self._events.append(self._established)
+        self._peer = self.established = Established(node, route, peer_is_upstream)
+        self._events.append(self.established)

@@ -44,14 +44,10 @@ class ChunkFramer:
             )
         self._number = 0
         self._offset = 0
-        self._crc32c = 0
+        #: Checksum of the payload framed so far; finally of the chunk.
+        self.crc32c = 0
         self._pieces: list[memoryview] = []
         self._held_bytes = 0
-
-    @property
-    def crc32c(self) -> int:
-        """Checksum of the payload framed so far; finally of the chunk."""
-        return self._crc32c
 
     @property
     def is_complete(self) -> bool:
@@ -128,7 +124,7 @@ class ChunkFramer:
             manifest=self._manifest if self._number == 0 else b"",
             sealer=self._sealer,
         )
-        self._crc32c = combine(self._crc32c, checksum, self._held_bytes)
+        self.crc32c = combine(self.crc32c, checksum, self._held_bytes)
         self._number += 1
         self._offset = end
         self._pieces = []

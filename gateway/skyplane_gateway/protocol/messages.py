@@ -213,7 +213,12 @@ def _pack_header(
 ) -> bytes:
     length = layout.size + sealed_bytes - PREFIX_BYTES
     _check_length(kind, length)
-    _check_ids(chunk.fleet, chunk.transfer)
+    # struct pads and cuts byte strings in silence; an identity must be exact.
+    if len(chunk.fleet) != FLEET_BYTES or len(chunk.transfer) != TRANSFER_BYTES:
+        raise LocalProtocolError(
+            f"fleet and transfer ids have {len(chunk.fleet)} and {len(chunk.transfer)} bytes; "
+            f"they must have {FLEET_BYTES} and {TRANSFER_BYTES}"
+        )
     identity = (chunk.fleet, chunk.transfer, chunk.epoch, chunk.route, chunk.attempt, chunk.chunk)
     try:
         return layout.pack(kind, flags, WIRE_VERSION, length, *identity, *frame)
@@ -225,13 +230,4 @@ def _check_length(kind: MessageType, length: int) -> None:
     if PREFIX_BYTES + length > MAX_BYTES[kind]:
         raise LocalProtocolError(
             f"{kind.name} of {PREFIX_BYTES + length} bytes; the limit is {MAX_BYTES[kind]}"
-        )
-
-
-def _check_ids(fleet: bytes, transfer: bytes) -> None:
-    # struct pads and cuts byte strings in silence; an identity must be exact.
-    if len(fleet) != FLEET_BYTES or len(transfer) != TRANSFER_BYTES:
-        raise LocalProtocolError(
-            f"fleet and transfer ids have {len(fleet)} and {len(transfer)} bytes; "
-            f"they must have {FLEET_BYTES} and {TRANSFER_BYTES}"
         )

@@ -67,7 +67,12 @@ def seal_receipt(header: ChunkId, receipt: Receipt, sealer: Sealer = PLAIN) -> R
     Raises:
         LocalProtocolError: the etags are too long for a receipt.
     """
-    body = pack_json("receipt", encode(_fitted(receipt)), _BODY_LIMIT)
+    entries = tuple(
+        row if row.error is None else replace(row, error=_cut(row.error)) for row in receipt.entries
+    )
+    # With short messages a refusal of every object fits.
+    fitted = replace(receipt, error=receipt.error and _cut(receipt.error), entries=entries)
+    body = pack_json("receipt", encode(fitted), _BODY_LIMIT)
     outer = pack_receipt_header(header, SEAL_BYTES + _CHECK_BYTES + len(body))
     check = crc32c(body, crc32c(outer)).to_bytes(_CHECK_BYTES, "big")
     return RawReceipt(header, sealer.seal(outer, (check + body,)))
@@ -85,14 +90,6 @@ def open_receipt(header: ChunkId, sealed: memoryview, sealer: Sealer = PLAIN) ->
     if int.from_bytes(body[:_CHECK_BYTES], "big") != crc32c(body[_CHECK_BYTES:], crc32c(outer)):
         raise FrameCorrupt(f"the receipt for chunk {header.chunk} does not have its checksum")
     return unpack_json(Receipt, "receipt", body[_CHECK_BYTES:], _BODY_LIMIT)
-
-
-def _fitted(receipt: Receipt) -> Receipt:
-    """The receipt with short messages: so a refusal of every object fits."""
-    entries = tuple(
-        row if row.error is None else replace(row, error=_cut(row.error)) for row in receipt.entries
-    )
-    return replace(receipt, error=receipt.error and _cut(receipt.error), entries=entries)
 
 
 def _cut(error: Mapping[str, Any]) -> dict[str, Any]:

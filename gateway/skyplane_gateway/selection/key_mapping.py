@@ -44,15 +44,10 @@ def map_key(
             "copy recursively"
         )
     if not destination or destination.endswith("/"):
-        return destination + _last_segment(source_key)
+        # A directory marker keeps its slash.
+        return destination + source_key[source_key.rstrip("/").rfind("/") + 1 :]
     return destination
 
 
 def _plain(prefix: str) -> str:
     return "" if prefix == "/" else prefix
-
-
-def _last_segment(key: str) -> str:
-    """`a/b` -> `b`; a directory marker keeps its slash, `a/b/` -> `b/`."""
-    start = key.rstrip("/").rfind("/") + 1
-    return key[start:]

@@ -212,7 +212,9 @@ class Sink:
         try:
             completes = add(sealing)
         except FrameCorrupt as error:
-            self._log_corrupt(error)
+            suffix = self._corrupt_log.suffix(asyncio.get_running_loop().time())
+            if suffix is not None:
+                log.warning("%s%s", error, suffix)
             # Another path, if there is one, may not alter frames.
             is_path_bad = isinstance(error, FrameAltered)
             kind = GatewayLost if is_path_bad else ChecksumMismatch
@@ -244,11 +246,6 @@ class Sink:
         message = f"epoch {epoch} is over, {transfer.epoch} is in charge"
         self._refuse(chunk, transfer.epoch, StaleEpoch(message))
         return True
-
-    def _log_corrupt(self, error: FrameCorrupt) -> None:
-        suffix = self._corrupt_log.suffix(asyncio.get_running_loop().time())
-        if suffix is not None:
-            log.warning("%s%s", error, suffix)
 
     # -- chunks from the source of this gateway
 
@@ -297,7 +294,12 @@ class Sink:
 
     def _reserve(self, chunk: ChunkId, length: int) -> ChunkBuffer:
         """Memory for a new chunk; raises Overloaded where there is no room."""
-        self._drop_older(chunk)
+        # No source waits for earlier attempts at the chunk, and frames may come late.
+        for other, assembler in tuple(self._assemblers.items()):
+            is_same = (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
+            is_older = (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
+            if is_same and is_older and not assembler.is_complete:
+                self._end(other)
         room = self.capacity_bytes - self.held_bytes - length
         if room < 0:
             raise Overloaded(_FULL)
@@ -450,14 +452,6 @@ class Sink:
         if assembler is not None:
             assembler.withdraw()
             self.held_bytes -= assembler.held_bytes
-
-    def _drop_older(self, chunk: ChunkId) -> None:
-        """End earlier attempts at the chunk: no source waits for them, and frames may come late."""
-        for other, assembler in tuple(self._assemblers.items()):
-            is_same = (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
-            is_older = (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
-            if is_same and is_older and not assembler.is_complete:
-                self._end(other)
 
     async def drain(self) -> None:
         """Wait until nothing is being written."""

@@ -109,9 +109,7 @@ def _compared(wanted_by: WantedBy, found: WholeObject) -> SmallObject | Skyplane
     return SmallObject(found.data, checksum(found.data), kept)
 
 
-def read_into(
-    reader: ComparingReader, buffer: memoryview, note: Callable[[int], None] = lambda _: None
-) -> int:
+def read_into(reader: ComparingReader, buffer: memoryview, note: Callable[[int], None]) -> int:
     """Fill the buffer with the whole body, and return its CRC32C; blocks.
 
     Each piece is summed once, while the processor's cache still holds it; `note` is called with its

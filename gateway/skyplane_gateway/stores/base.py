@@ -134,9 +134,7 @@ class RangeReader(ClosingReader, Generic[Source]):
 class EmptyReader(RangeReader[None]):
     """A range of no bytes."""
 
-    def __init__(
-        self, attributes: ObjectAttributes | None, not_carried: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, attributes: ObjectAttributes | None, not_carried: tuple[str, ...]) -> None:
         super().__init__(None, 0, "", attributes, not_carried)
 
     def _fill(self, view: memoryview) -> int:

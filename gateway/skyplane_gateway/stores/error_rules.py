@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
+from itertools import chain
 from typing import Any, Final
 
 from skyplane_gateway.common.errors import (
@@ -53,7 +54,7 @@ class Refusal:
     words: str = ""
 
     def error(
-        self, meanings: Iterable[Meaning], said: str, *, is_throttling: bool | None = None
+        self, meanings: Sequence[Meaning], said: str, *, is_throttling: bool | None = None
     ) -> StoreError:
         """The leaf of the error tree.
 
@@ -65,7 +66,10 @@ class Refusal:
             pause_s = retry_after_s(self.headers)
             return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=pause_s)
         words = f" ({self.words})" if self.words else ""
-        if meaning := _meaning_of(meanings, self.code, self.status):
+        # A code decides before a status does.
+        of_code = (one for one in meanings if self.code in one.codes.split())
+        of_status = (one for one in meanings if self.status in one.statuses)
+        if meaning := next(chain(of_code, of_status), None):
             more = words if meaning.error is PermissionDenied else ""
             if meaning.error in (Unauthenticated, CredentialsExpired):
                 more = clock_hint(self.headers)
@@ -78,17 +82,6 @@ class Refusal:
         return StoreError(
             f"{said}; the store refuses this request{words}", is_permanent=400 <= self.status < 500
         )
-
-
-def _meaning_of(meanings: Iterable[Meaning], code: str, status: int) -> Meaning | None:
-    """A code decides before a status does; None for a refusal of another kind."""
-    of_status = None
-    for meaning in meanings:
-        if code in meaning.codes.split():
-            return meaning
-        if of_status is None and status in meaning.statuses:
-            of_status = meaning
-    return of_status
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

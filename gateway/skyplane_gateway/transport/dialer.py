@@ -101,7 +101,7 @@ class Dialer:
                 await asyncio.get_running_loop().create_connection(
                     lambda: link, *dial.hop.address, local_addr=(local_host, 0)
                 )
-            await link.wait_settled()
+            await link.settled.wait()
         except TimeoutError:
             return f"no connection within {HELLO_TIMEOUT_S:g} s"
         except OSError as error:

@@ -132,7 +132,11 @@ class Fork:
         waiting = {head: len(one.waiting) for head, one in branches.items() if one is not None}
         full = {head for head, count in waiting.items() if count >= BRANCH_FRAMES}
         is_starving = bool(self._own) or any(count == 0 for count in waiting.values())
-        self._count_time()
+        now_s = asyncio.get_running_loop().time()
+        passed_s, self._checked_s = now_s - self._checked_s, now_s
+        for head, held_s in self._held_s.items():
+            change_s = passed_s if head in self._holding else -FORGIVEN * passed_s
+            self._held_s[head] = max(0.0, held_s + change_s)
         self._holding = full if is_starving else set()
         self._is_full = bool(full)
         for head in self._holding:
@@ -149,13 +153,6 @@ class Fork:
             paused, self._paused = self._paused, set()
             for link in paused:
                 link.resume_reading()
-
-    def _count_time(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        passed_s, self._checked_s = now_s - self._checked_s, now_s
-        for head, held_s in self._held_s.items():
-            change_s = passed_s if head in self._holding else -FORGIVEN * passed_s
-            self._held_s[head] = max(0.0, held_s + change_s)
 
     def _time_out(self) -> None:
         self._timer = None

@@ -125,7 +125,8 @@ class Link(asyncio.BufferedProtocol):
         self._is_hello_held = False
         self._is_over = False
         self._lost = asyncio.Event()
-        self._settled = asyncio.Event()
+        #: Set once the connection is established or lost.
+        self.settled = asyncio.Event()
         self.end_reason = ""
         self.peer_is_done = False
         self.peer_broke_protocol = False
@@ -179,7 +180,7 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         self._lost.set()
-        self._settled.set()
+        self.settled.set()
         self._write_timeout.stop()
         for timer in (self._hello_timer, self._goodbye_timer):
             if timer is not None:
@@ -251,10 +252,6 @@ class Link(asyncio.BufferedProtocol):
         """Wait until the connection is closed at both ends, or aborted."""
         if self._transport is not None:
             await self._lost.wait()
-
-    async def wait_settled(self) -> None:
-        """Wait until the connection is established or lost."""
-        await self._settled.wait()
 
     def drop(self, reason: GoodbyeReason, text: str) -> None:
         """Close without delay, and discard queued frames.
@@ -346,7 +343,7 @@ class Link(asyncio.BufferedProtocol):
                 self._hello_timer.cancel()
             self.is_ready = True
             self._flush()
-            self._settled.set()
+            self.settled.set()
             self._owner.link_established(self, event)
         elif isinstance(event, GoodbyeReceived):
             self.end_reason = (

@@ -101,22 +101,20 @@ class Probes:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 while True:
-                    frame, size_bytes = self._frame(route, sending.arrived_bytes)
-                    number = frame.header.chunk_id.chunk
-                    sending.unanswered[number] = size_bytes
+                    # The next chunk, which is one frame.
+                    size_bytes = max(
+                        _LEAST_BYTES, min(sending.arrived_bytes // _SHARE, _MOST_BYTES)
+                    )
+                    self._chunks += 1
+                    chunk = ChunkId(self._fleet, PROBE_TRANSFER, 0, route, 0, self._chunks)
+                    manifest = ChunkManifest(size_bytes, (ObjectEntry("probe", size_bytes),))
+                    payload = memoryview(self._payload)[:size_bytes]
+                    [frame] = ChunkFramer(chunk, manifest).feed(payload)
+                    sending.unanswered[chunk.chunk] = size_bytes
                     await self._send_frame(frame)
                     sending.sent_bytes += size_bytes
                     # A connection that takes all at once would keep the receipts from being read.
                     await asyncio.sleep(0)
-
-    def _frame(self, route: int, arrived_bytes: int) -> tuple[RawFrame, int]:
-        """The next chunk, which is one frame, and the size of its payload."""
-        size_bytes = max(_LEAST_BYTES, min(arrived_bytes // _SHARE, _MOST_BYTES))
-        self._chunks += 1
-        chunk = ChunkId(self._fleet, PROBE_TRANSFER, 0, route, 0, self._chunks)
-        manifest = ChunkManifest(size_bytes, (ObjectEntry("probe", size_bytes),))
-        [frame] = ChunkFramer(chunk, manifest).feed(memoryview(self._payload)[:size_bytes])
-        return frame, size_bytes
 
     # -- what arrives
 

@@ -109,7 +109,10 @@ class RouteManager:
             route = self.by_key.get(key)
             if route is not None and route.is_same(fresh):
                 if route.down and not route.links:
-                    self._rebuild_now(route)
+                    route.is_ended = False
+                    route.failures = 0
+                    route.tear_down()
+                    self._build(route, 0.0)
                 continue
             if route is not None:
                 self._end(key, "the fleet has changed")
@@ -129,12 +132,6 @@ class RouteManager:
         if not route.is_ended:
             route.is_ended = True
             self.break_route(route, reason)
-
-    def _rebuild_now(self, route: LocalRoute) -> None:
-        route.is_ended = False
-        route.failures = 0
-        route.tear_down()
-        self._build(route, 0.0)
 
     def _build(self, route: LocalRoute, delay_s: float) -> None:
         """Start with the downstream hop; the upstream hop follows when that is complete."""
@@ -236,8 +233,11 @@ class RouteManager:
 
     def _accepted(self, link: Link, event: Established) -> None:
         route = self.find(event.route, event.peer_node)
-        hop = self._hop_of(route, event) if route is not None else None
-        if route is None or hop is None:
+        hop = None
+        if route is not None:
+            hop = route.upstream_hop if event.peer_is_upstream else route.downstream_hop
+        # Only this neighbour may dial the hop, if it is not dialed from here.
+        if route is None or hop is None or hop.is_dialed or hop.peer != event.peer_node:
             link.close(GoodbyeReason.UNKNOWN_ROUTE, f"{self._node} does not expect this route")
             return
         incarnation = Incarnation.of(link.hello.nonce)
@@ -253,14 +253,6 @@ class RouteManager:
             return
         hop.incarnation = incarnation
         self._join(route, hop, link)
-
-    @staticmethod
-    def _hop_of(route: LocalRoute, event: Established) -> Hop | None:
-        """The hop that this neighbour has to dial, if there is one."""
-        hop = route.upstream_hop if event.peer_is_upstream else route.downstream_hop
-        if hop is None or hop.is_dialed or hop.peer != event.peer_node:
-            return None
-        return hop
 
     def _is_stale(self, route: LocalRoute, hop: Hop, incarnation: Incarnation) -> bool:
         """Whether a connection belongs to an older incarnation.

@@ -93,7 +93,10 @@ class SocketTransport(asyncio.Transport):
                 buffer = cast(memoryview, self._protocol.get_buffer(-1))
                 count = self._socket.recv_into(buffer)
                 if count == 0:
-                    self._end_of_stream()
+                    if self._protocol.eof_received():
+                        self.pause_reading()
+                    else:
+                        self.close()
                     return
                 self._protocol.buffer_updated(count)
                 if count < len(buffer):
@@ -107,12 +110,6 @@ class SocketTransport(asyncio.Transport):
             what = {"message": "a protocol's callback failed", "exception": error}
             self._loop.call_exception_handler({**what, "transport": self})
             self._lose(error)
-
-    def _end_of_stream(self) -> None:
-        if self._protocol.eof_received():
-            self.pause_reading()
-        else:
-            self.close()
 
     # -- writing
 

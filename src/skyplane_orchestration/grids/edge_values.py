@@ -29,7 +29,7 @@ from skyplane_orchestration.grids.price_rules import (
     price_key,
     standard_tier_rule,
 )
-from skyplane_orchestration.grids.rows import Findings, Row, read_rows
+from skyplane_orchestration.grids.rows import Findings, read_rows
 from skyplane_orchestration.grids.throughput_model import (
     modelled_rtt_ms,
     modelled_throughput_gbps,
@@ -55,8 +55,16 @@ def read_edges(
     listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     require_model(model)
     rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
-    throughput_gbps = _complete_rates(rate, regions, model, rtt_ms)
-    price, source = _complete_prices(listed, regions, document)
+    throughput_gbps = rate.values
+    if not rate.known[~np.eye(len(regions), dtype=bool)].all():
+        modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
+        throughput_gbps = np.where(rate.known, rate.values, modelled)
+    # By table, else by rule.
+    source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
+    missing = ~listed.known
+    np.fill_diagonal(missing, False)
+    price = np.where(listed.known, listed.values, prices_by_rule(document, regions, missing))
+    np.fill_diagonal(price, 0.0)
     dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
     learned = np.zeros_like(rate.known)
     return read_only(
@@ -152,7 +160,12 @@ def read_matrix(
     samples = np.zeros(shape, dtype=np.int64)
     for row in read_rows(directory, name, ("src", "dst", column), findings):
         with findings.catching():
-            pair = _pair(row, index)
+            for end in ("src", "dst"):
+                if row[end] not in index:
+                    raise row.bad(f"{end} {row[end]!r} is not a region of this grid")
+            if row["src"] == row["dst"]:
+                raise row.bad(f"src and dst are both {row['src']!r}")
+            pair = index[row["src"]], index[row["dst"]]
             if known[pair]:
                 raise row.bad(f"{row['src']} -> {row['dst']} is listed twice")
             values[pair] = row.quantity(column)
@@ -163,26 +176,7 @@ def read_matrix(
     return Matrix(values, known, as_of, samples)
 
 
-def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
-    for end in ("src", "dst"):
-        if row[end] not in index:
-            raise row.bad(f"{end} {row[end]!r} is not a region of this grid")
-    if row["src"] == row["dst"]:
-        raise row.bad(f"src and dst are both {row['src']!r}")
-    return index[row["src"]], index[row["dst"]]
-
-
 # ---------------------------------------------------------------- completion
-
-
-def _complete_rates(
-    rate: Matrix, regions: Sequence[GridRegion], model: Mapping[str, Any], rtt_ms: Floats
-) -> Floats:
-    if rate.known[~np.eye(len(regions), dtype=bool)].all():
-        return rate.values
-    modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
-    completed: Floats = np.where(rate.known, rate.values, modelled)
-    return completed
 
 
 def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
@@ -196,18 +190,6 @@ def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> F
     inward = np.array([ingress.get(region.cloud, 0.0) for region in regions])
     caps: Floats = np.minimum(outward[:, None], inward[None, :])
     return caps
-
-
-def _complete_prices(
-    listed: Matrix, regions: Sequence[GridRegion], document: Mapping[str, Any]
-) -> tuple[Floats, Names]:
-    """Prices by table, else by rule; raises GridInvalid if there is neither."""
-    source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
-    missing = ~listed.known
-    np.fill_diagonal(missing, False)
-    price = np.where(listed.known, listed.values, prices_by_rule(document, regions, missing))
-    np.fill_diagonal(price, 0.0)
-    return price, source
 
 
 def prices_by_rule(

@@ -54,7 +54,10 @@ def with_network_tier(grid: Grid, rule: NetworkTierRule) -> Grid:
         region.tag for region in grid.regions if offers_standard_tier(grid.price_document, region)
     }
     if rule == "auto":
-        chosen = _cheaper(grid, chosen)
+        changed = _by_standard_tier(grid, frozenset(chosen)).usd_per_gb - grid.usd_per_gb
+        rows = {tag: changed[grid.index[tag]] for tag in chosen}
+        # Those with a cheaper way out, and no dearer one.
+        chosen = {tag for tag, row in rows.items() if row.min() < 0.0 and row.max() <= 0.0}
     return _by_standard_tier(grid, frozenset(chosen)) if chosen else grid
 
 
@@ -65,10 +68,3 @@ def _by_standard_tier(grid: Grid, tags: frozenset[str]) -> Grid:
         return with_standard_tier(grid, tags)
 
     return replace(grid, edges=cache(edges), standard_tier=tags)
-
-
-def _cheaper(grid: Grid, tags: set[str]) -> set[str]:
-    """The regions that have a cheaper way out by the standard tier, and no dearer one."""
-    changed = _by_standard_tier(grid, frozenset(tags)).usd_per_gb - grid.usd_per_gb
-    rows = {tag: changed[grid.index[tag]] for tag in tags}
-    return {tag for tag, row in rows.items() if row.min() < 0.0 and row.max() <= 0.0}

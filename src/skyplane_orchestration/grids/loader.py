@@ -140,21 +140,15 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
     )
     agreed: tuple[PriceOverride, ...] = ()
     with findings.catching():
-        agreed = _own_overrides(directory, document, grid.tags)
+        # The agreed prices in the grid's own files.
+        found: list[PriceOverride] = []
+        for name in OVERRIDE_FILES:
+            if (directory / name).is_file():
+                found.extend(read_overrides(directory / name))
+        found.extend(overrides_of(document.get("overrides"), PRICE_FILE))
+        require_edges(found, grid.tags)
+        agreed = tuple(found)
     return with_overrides(grid, agreed)
-
-
-def _own_overrides(
-    directory: Traversable, document: Mapping[str, Any], tags: Sequence[str]
-) -> tuple[PriceOverride, ...]:
-    """The agreed prices in the grid's own files. Raises GridInvalid."""
-    found: list[PriceOverride] = []
-    for name in OVERRIDE_FILES:
-        if (directory / name).is_file():
-            found.extend(read_overrides(directory / name))
-    found.extend(overrides_of(document.get("overrides"), PRICE_FILE))
-    require_edges(found, tags)
-    return tuple(found)
 
 
 # ---------------------------------------------------------------- documents

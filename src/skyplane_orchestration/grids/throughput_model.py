@@ -81,7 +81,9 @@ def modelled_rtt_ms(model: Mapping[str, Any], regions: Sequence[GridRegion]) -> 
     A country or region that the model does not name has no detour.
     """
     line = model["rtt"]
-    slope = line["ms_per_km"] + _area_detours(line, regions) + _region_detours(line, regions)
+    detours = line.get("region_detour_ms_per_km", {})
+    own = np.array([detours.get(region.tag, 0.0) for region in regions])
+    slope = line["ms_per_km"] + _area_detours(line, regions) + (own[:, None] + own[None, :])
     rtt: Floats = line["base_ms"] + np.maximum(slope, LEAST_MS_PER_KM) * pairwise_distance_km(
         regions
     )
@@ -136,14 +138,6 @@ def _area_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Flo
     )
     detour: Floats = by_area[np.ix_(number, number)]
     return detour
-
-
-def _region_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:
-    """ms per km that each end adds, (V, V)."""
-    known = line.get("region_detour_ms_per_km", {})
-    own = np.array([known.get(region.tag, 0.0) for region in regions])
-    both: Floats = own[:, None] + own[None, :]
-    return both
 
 
 def areas_of(

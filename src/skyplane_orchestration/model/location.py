@@ -242,13 +242,24 @@ def _split(url: str) -> _Parts:
         )
     if kind is None:
         _require_no_secret("the URL", rest.partition("/")[0])
-        raise InvalidLocation(f"{url!r} has a scheme that is not known; {_scheme_hint(url)}")
+        meant = scheme.lower()
+        hint = f"write {meant}://{rest}" if meant in _STORE_KINDS else "use s3:// or file:///"
+        raise InvalidLocation(f"{url!r} has a scheme that is not known; {hint}")
     if kind == "file":
         if not rest.startswith("/"):
             raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
-        return _Parts(kind, "/", _normal_file_key(rest), "file://")
+        normal = os.path.normpath(rest).lstrip("/")
+        key = normal + "/" if rest.endswith("/") and normal else normal
+        return _Parts(kind, "/", key, "file://")
     if kind == "s3" and rest.startswith("arn:"):
-        bucket, key = _split_access_point(url, rest)
+        found = _ACCESS_POINT.fullmatch(rest)
+        if found is None:
+            raise InvalidLocation(
+                f"{url!r} has no ARN of an access point, such as "
+                "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/key; a bucket is given by "
+                "its name"
+            )
+        bucket, key = found["bucket"], found["key"] or ""
         return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
     bucket, _, key = rest.partition("/")
     _require_no_secret("the URL", bucket)
@@ -264,28 +275,6 @@ def _split(url: str) -> _Parts:
             f"{bucket!r} in {url!r} is not a bucket name; an endpoint has an option of its own"
         )
     return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
-
-
-def _split_access_point(url: str, rest: str) -> tuple[str, str]:
-    found = _ACCESS_POINT.fullmatch(rest)
-    if found is None:
-        raise InvalidLocation(
-            f"{url!r} has no ARN of an access point, such as "
-            "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/key; a bucket is given by "
-            "its name"
-        )
-    return found["bucket"], found["key"] or ""
-
-
-def _scheme_hint(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    meant = scheme.lower()
-    return f"write {meant}://{rest}" if meant in _STORE_KINDS else "use s3:// or file:///"
-
-
-def _normal_file_key(path: str) -> str:
-    normal = os.path.normpath(path).lstrip("/")
-    return normal + "/" if path.endswith("/") and normal else normal
 
 
 def _urlsplit(url: str) -> SplitResult:

@@ -114,7 +114,9 @@ def baselines(
     """
     grid = priced_for(grid, policy, volume_gb)
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
-    most = max(most_instances(grid, tag, limits) for tag in (src, dst))
+    most = max(
+        quota_of(grid, tag, chosen_type(grid, tag, limits), limits).instances for tag in (src, dst)
+    )
     found: dict[str, tuple[int, TransferPlan | PlanInfeasible]] = {}
     for kind, chains in (("direct", [(src, dst)]), ("ron", _chains(request, policy))):
         for suffix, count in (("1", 1), ("n", most)):
@@ -163,11 +165,6 @@ def with_floor(
             raise
         floor = LEAST_GBPS
     return replace(objective, min_throughput_gbps=floor)
-
-
-def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:
-    """How many instances of the chosen type one region may have."""
-    return quota_of(grid, tag, chosen_type(grid, tag, limits), limits).instances
 
 
 def _fastest_chain(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.grids import FROM_RULES, Grid, InstanceType
+from skyplane_orchestration.grids import FROM_RULES, Grid
 from skyplane_orchestration.grids.gateway_speed import SINK, SOURCE
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
 from skyplane_orchestration.grids.price_rules import STANDARD
@@ -212,6 +212,8 @@ def assemble(
         expected, promised = expected_and_promised_gbps(grid, overlay, stores, confidence)
     edges = tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
     wait_s = request.wait_s(overlay.instances)
+    types = overlay.types.values()
+    speeds = (kind.speed.provenance for kind in types if kind.speed is not None)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
@@ -225,7 +227,13 @@ def assemble(
         edges=edges,
         binding=binding,
         solver=solver,
-        grid=_grid_reference(grid, edges, overlay.types.values()),
+        grid=GridReference(
+            name=grid.name,
+            as_of=grid.as_of,
+            throughput=_one_or_mixed((edge.throughput for edge in edges), MODELLED),
+            prices=_one_or_mixed((edge.price for edge in edges), FROM_RULES),
+            gateway_speed="; ".join(dict.fromkeys(speeds)),
+        ),
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         notes=tuple(_notes(request, overlay, binding)),
         objects=request.objects,
@@ -310,21 +318,6 @@ def _plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
         usd_per_gb=float(grid.usd_per_gb[place]),
         throughput=MEASURED if grid.measured[place] else MODELLED,
         price=str(grid.price_source[place]),
-    )
-
-
-def _grid_reference(
-    grid: Grid, edges: Sequence[PlanEdge], types: Iterable[InstanceType]
-) -> GridReference:
-    """The grid, and the provenance of its figures over these edges."""
-    return GridReference(
-        name=grid.name,
-        as_of=grid.as_of,
-        throughput=_one_or_mixed((edge.throughput for edge in edges), MODELLED),
-        prices=_one_or_mixed((edge.price for edge in edges), FROM_RULES),
-        gateway_speed="; ".join(
-            dict.fromkeys(kind.speed.provenance for kind in types if kind.speed is not None)
-        ),
     )
 
 

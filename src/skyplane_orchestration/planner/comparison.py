@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
@@ -26,7 +27,7 @@ from skyplane_orchestration.model.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.model.plan import PlanCost, TransferPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
 from skyplane_orchestration.planner.build_plan import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import plan
@@ -130,7 +131,9 @@ def compare(
         others = baselines(
             tiered, src, dst, volume_gb, objects=objects, limits=limits, policy=policy
         )
-        ways += [_baseline(name, *one) for name, one in others.items()]
+        for name, (count, result) in others.items():
+            kind, note = ("RON", _RON) if name.startswith("ron") else ("direct", "")
+            ways.append(_way(name, f"{kind}, {counted(count, 'instance')}", result, note))
     # Services send by their own ways out, so the policy's tier does not change their prices.
     plain = priced_for(grid, replace(policy, network_tier="premium"), volume_gb)
     ways += quote_services(plain, src, dst, volume_gb, objects)
@@ -189,42 +192,27 @@ def _planned(
         return error
 
 
-def _baseline(name: str, count: int, result: TransferPlan | PlanInfeasible) -> Way:
-    is_relayed = name.startswith("ron")
-    title = f"{'RON' if is_relayed else 'direct'}, {count} instance{'s' if count > 1 else ''}"
-    return _way(name, title, result, _RON if is_relayed else "")
-
-
 def _way(name: str, title: str, found: TransferPlan | PlanInfeasible, note: str) -> Way:
     """The row of a plan, or why there is none."""
     if isinstance(found, PlanInfeasible):
         return Way(name, title, reason=found.message)
-    cost = found.cost
+    cost, instance_usd = found.cost, found.cost.instance_usd
+    if instance_usd is not None:
+        instance_usd = instance_usd + (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
+    is_proven = found.solver.status != "feasible"
+    gap = "" if is_proven else f"at most {found.solver.gap:.2%} short of the best there can be"
     return Way(
         name=name,
         title=title,
         throughput_gbps=found.throughput_gbps,
         transfer_s=found.transfer_s,
         egress_usd=cost.egress_usd,
-        instance_usd=_instance_usd(cost),
+        instance_usd=instance_usd,
         request_usd=cost.request_usd,
         other_usd=sum(cost.other_usd.values()) or None,
         total_usd=cost.total_usd,
         usd_per_gb=cost.usd_per_gb,
         relays=found.relays,
-        notes=(*((note,) if note else ()), *_unproven(found), *found.notes),
+        notes=(*filter(None, (note, gap)), *found.notes),
         plan=found,
     )
-
-
-def _unproven(found: TransferPlan) -> tuple[str, ...]:
-    """The gap, if the search ended before the proof."""
-    if found.solver.status != "feasible":
-        return ()
-    return (f"at most {found.solver.gap:.2%} short of the best there can be",)
-
-
-def _instance_usd(cost: PlanCost) -> float | None:
-    if cost.instance_usd is None:
-        return None
-    return cost.instance_usd + (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)

@@ -25,7 +25,10 @@ def decode(solution: IntegerSolution) -> Overlay:
     """The overlay of a solution: at most its connections and instances."""
     problem = solution.problem
     paths = _paths(solution)
-    options = _options(solution)
+    # The option that each region has instances of, or its first option if it has none.
+    options: dict[str, int] = {}
+    for option in np.argsort(-solution.instances, kind="stable"):
+        options.setdefault(problem.tags[problem.option_region[option]], int(option))
     most = Overlay(
         throughput_gbps=solution.throughput_gbps,
         paths=paths,
@@ -59,15 +62,6 @@ def with_fewest(most: Overlay, problem: PlanProblem) -> Overlay:
         instances[tag] = max(1, min(count, most.instances[tag]))
     types = {tag: most.types[tag] for tag in instances}
     return replace(most, connections=connections, instances=instances, types=types)
-
-
-def _options(solution: IntegerSolution) -> dict[str, int]:
-    """The option that each region has instances of, or its first option if it has none."""
-    problem = solution.problem
-    found: dict[str, int] = {}
-    for option in np.argsort(-solution.instances, kind="stable"):
-        found.setdefault(problem.tags[problem.option_region[option]], int(option))
-    return found
 
 
 def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:

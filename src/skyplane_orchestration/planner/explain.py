@@ -282,7 +282,8 @@ def _sentences(why: Explanation) -> Iterator[str]:
         rate = _rate_of(explained)
         is_faster = why.gbps_for_more / rate - 1 > _WORTH_SAYING
         buys = _rate_change(why.gbps_for_more, rate) if is_faster else "no higher rate"
-        yield f"10 % more money ({_money(why.more_money, _unit(why))}) would buy {buys}."
+        money, unit = why.more_money, _unit(why)
+        yield f"10 % more money ({money:.{_digits(money, unit)}f} {unit}) would buy {buys}."
 
 
 def _rate_of(explained: TransferPlan) -> float:
@@ -319,10 +320,6 @@ def _more_sentence(why: Explanation, more: RaisedQuota) -> str:
 
 def _unit(why: Explanation) -> str:
     return "USD per GB" if why.plan.volume_gb is None else "USD"
-
-
-def _money(amount: float, unit: str) -> str:
-    return f"{amount:.{_digits(amount, unit)}f} {unit}"
 
 
 def _digits(amount: float, unit: str) -> int:

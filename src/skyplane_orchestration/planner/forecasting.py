@@ -29,7 +29,6 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.planner.comparison import compare
 from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
-from skyplane_orchestration.planner.pricing.way import Way
 
 SCHEMA_VERSION: Final = 1
 Schedule = Literal["hourly", "daily", "weekly", "monthly"]
@@ -231,11 +230,9 @@ def _bill(grid: Grid, job: ForecastJob, month: date, already_gb: float) -> Month
         run_gb,
         run_gb * runs,
         already_gb,
-        tuple(_monthly(way, runs) for way in (chosen, *others)),
+        tuple(
+            MonthlyWay(way.name, way.title, way.relays, way.total_usd and way.total_usd * runs)
+            for way in (chosen, *others)
+        ),
         chosen.plan.notes if chosen.plan else (),
     )
-
-
-def _monthly(way: Way, runs: float) -> MonthlyWay:
-    usd = None if way.total_usd is None else way.total_usd * runs
-    return MonthlyWay(way.name, way.title, way.relays, usd)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Mask
@@ -146,16 +146,21 @@ def solve_integer(
     # HiGHS sometimes ends at once with an error, and succeeds with the other presolve setting.
     for with_presolve in (presolve, not presolve):
         left_s = max(until - time.monotonic(), _LEAST_S)
-        given = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
+        # Any: the stubs know none of `options`.
+        given: Any = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
+        given["presolve"] = with_presolve
         if node_limit is not None:
             given["node_limit"] = node_limit
-        answer = _milp_quietly(
-            program.cost,
-            constraints=rows,
-            bounds=Bounds(program.lower, program.upper),
-            integrality=whole.astype(np.int64),
-            options={**given, "presolve": with_presolve},
-        )
+        with _one_at_a_time, warnings.catch_warnings():
+            # SciPy does not know all options of HiGHS.
+            warnings.filterwarnings("ignore", "Unrecognized options detected")
+            answer = milp(
+                program.cost,
+                constraints=rows,
+                bounds=Bounds(program.lower, program.upper),
+                integrality=whole.astype(np.int64),
+                options=given,
+            )
         if answer.x is not None or answer.status in (_LIMIT_REACHED, _INFEASIBLE):
             break
     if answer.status == _INFEASIBLE:
@@ -169,13 +174,6 @@ def solve_integer(
         )
     x = np.where(whole, np.round(answer.x), answer.x)
     return IntegerOptimum(float(answer.fun), float(answer.mip_dual_bound), x)
-
-
-def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` without SciPy's warning about options."""
-    with _one_at_a_time, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Unrecognized options detected")
-        return milp(cost, **arguments)
 
 
 def _reset_after_fork() -> None:

@@ -229,7 +229,16 @@ def build_problem(
     if has_choice:
         options = _undominated_options(grid, tags, limits, rate * usable, ends)
     else:
-        options = _chosen_options(grid, tags, limits, ends)
+        # The chosen type of each region whose quotas allow an instance of it.
+        kinds = [
+            chosen_type(grid, tag, limits, roles_in(region, ends[0], ends[1:]))
+            for region, tag in enumerate(tags)
+        ]
+        quotas = [
+            quota_of(grid, tag, kind, limits).instances
+            for tag, kind in zip(tags, kinds, strict=True)
+        ]
+        options = [one for one in zip(range(len(tags)), kinds, quotas, strict=True) if one[2] > 0]
     types = tuple(kind for _, kind, _ in options)
     option_region = np.array([region for region, _, _ in options], dtype=np.int64)
     quota = np.array([float(most) for _, _, most in options])
@@ -290,20 +299,6 @@ def _usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask
 
 #: An option: its region, its type and its quota.
 _Option = tuple[int, InstanceType, int]
-
-
-def _chosen_options(
-    grid: Grid, tags: Sequence[str], limits: Limits, ends: Sequence[int]
-) -> list[_Option]:
-    """The chosen type of each region whose quotas allow an instance of it."""
-    kinds = [
-        chosen_type(grid, tag, limits, roles_in(region, ends[0], ends[1:]))
-        for region, tag in enumerate(tags)
-    ]
-    quotas = [
-        quota_of(grid, tag, kind, limits).instances for tag, kind in zip(tags, kinds, strict=True)
-    ]
-    return [one for one in zip(range(len(tags)), kinds, quotas, strict=True) if one[2] > 0]
 
 
 def _undominated_options(

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import (
-    Entries,
     RowBlock,
     choice_rows,
     columns_of,
@@ -94,11 +93,12 @@ def _relax_on(
     kinds = np.split(others, [part.option_count])
     kept = np.concatenate([taken, kinds[0], taken, kinds[1]])
     place = np.cumsum(kept) - 1
-    rows = [
-        replace(block, entries=_of_columns(block.entries, kept, place), columns=columns.count)
-        for block in extra
-    ]
-    blocks = [*model_rows(part, np.zeros(part.edge_count, dtype=bool)), *rows]
+    blocks = model_rows(part, np.zeros(part.edge_count, dtype=bool))
+    for block in extra:
+        row, column, value = block.entries
+        inside = kept[column]
+        entries = row[inside], place[column[inside]], value[inside]
+        blocks.append(replace(block, entries=entries, columns=columns.count))
     lower, upper = _bounds(part)
     if part.goal_gbps < min(part.read_gbps, part.write_gbps) <= part.most_gbps:
         upper[columns.throughput] = np.inf  # the store's row has the limit and its shadow price
@@ -122,13 +122,6 @@ def _relax_on(
         region_price=answer.equal_price / scale,
         limit_price={block.name: price for block, price in zip(below, prices, strict=True)},
     )
-
-
-def _of_columns(entries: Entries, kept: Mask, place: Ints) -> Entries:
-    """The entries in the columns kept, which `place` numbers anew."""
-    row, column, value = entries
-    inside = kept[column]
-    return row[inside], place[column[inside]], value[inside]
 
 
 def _reduced_cost(

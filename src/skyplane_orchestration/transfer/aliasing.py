@@ -102,7 +102,9 @@ def require_distinct_ends(
     # `Path.is_dir` raises where it may not look.
     if job.destination.kind == "file" and not os.path.isdir(f"/{folder}"):  # noqa: PTH112
         return  # A folder that does not exist yet is no source.
-    token = _token_of(job)
+    # In place of a transfer key.
+    ends = (job.source.url, job.source.endpoint_url, job.destination.url, str(job.recursive))
+    token = hashlib.sha256("\0".join(ends).encode()).hexdigest()[:32]
     written = journal_key(folder, token, _EPOCH)
     gone = StoreUnavailable(
         f"an object that was just written to {job.destination.url!r} is gone; try again"
@@ -140,12 +142,6 @@ def _write(job: TransferJob, copies: ObjectStore, key: str, token: str, rng: ran
 def _remove(copies: ObjectStore, folder: str, token: str) -> None:
     # Not read before: it names no uploads, even if a concurrent check has written it.
     LeftTransfer(folder, token).journals(copies).delete(_EPOCH)
-
-
-def _token_of(job: TransferJob) -> str:
-    """Identifies the job in place of a transfer key."""
-    ends = (job.source.url, job.source.endpoint_url, job.destination.url, str(job.recursive))
-    return hashlib.sha256("\0".join(ends).encode()).hexdigest()[:32]
 
 
 def _require_not_at_source(job: TransferJob, source: ObjectStore, token: str, written: str) -> None:

@@ -56,7 +56,15 @@ class FanOut:
         self, context: ClientContext, jobs: Sequence[TransferJob], options: RunOptions
     ) -> None:
         """Raises ConfigurationInvalid."""
-        _require_possible(jobs, options)
+        require_different([job.destination.url for job in jobs])
+        for job in jobs:
+            preflight.require_ends_apart(job)
+        if any(job.recursive for job in jobs):
+            preflight.require_places_apart([job.destination for job in jobs])
+        if any(job.move for job in jobs):
+            raise ConfigurationInvalid.about("{move} is for one destination; omit it")
+        if options.manifest is not None:
+            raise ConfigurationInvalid.about("{manifest} is of one destination; omit it")
         self._context = context
         self._options = options
         self._jobs = {job.destination.url: job for job in jobs}
@@ -161,7 +169,14 @@ class FanOut:
     def _transfer(self, jobs: Sequence[TransferJob], fleet: Fleet) -> None:
         """Run a transfer for each job, all at the same time."""
         regions = fleet.plan.destinations
-        group = self._group(jobs, fleet)
+        identity = self._context.identity
+        members = tuple(transfer_key_of(identity, job) for job in jobs)
+        key = hashlib.sha256(" ".join(members).encode()).hexdigest()[: len(members[0])]
+        seal = None
+        if fleet.encrypts(jobs[0].encrypt):
+            authority = self._context.fleets.authority_of(fleet.key)
+            seal = authority.sealing_key(key, fleet.start_id).hex()
+        group = Group(key, members, seal)
         pool = ThreadPoolExecutor(len(jobs), thread_name_prefix="destination")
         try:
             waiting = [
@@ -188,16 +203,6 @@ class FanOut:
         options = replace(self._options, on_fleet=None)
         return JobRun(self._context, job).on_fleet(own, options, group).run
 
-    def _group(self, jobs: Sequence[TransferJob], fleet: Fleet) -> Group:
-        identity = self._context.identity
-        members = tuple(transfer_key_of(identity, job) for job in jobs)
-        key = hashlib.sha256(" ".join(members).encode()).hexdigest()[: len(members[0])]
-        seal = None
-        if fleet.encrypts(jobs[0].encrypt):
-            authority = self._context.fleets.authority_of(fleet.key)
-            seal = authority.sealing_key(key, fleet.start_id).hex()
-        return Group(key, members, seal)
-
     def _share_costs(self, fleet: Fleet) -> None:
         try:
             with self._context.fleets.control(fleet) as control:
@@ -206,18 +211,6 @@ class FanOut:
             log.warning("the cost of shared edges is not divided: %s", error)
             return
         self.results |= shared_costs(self._fleets, self.results, sent)
-
-
-def _require_possible(jobs: Sequence[TransferJob], options: RunOptions) -> None:
-    require_different([job.destination.url for job in jobs])
-    for job in jobs:
-        preflight.require_ends_apart(job)
-    if any(job.recursive for job in jobs):
-        preflight.require_places_apart([job.destination for job in jobs])
-    if any(job.move for job in jobs):
-        raise ConfigurationInvalid.about("{move} is for one destination; omit it")
-    if options.manifest is not None:
-        raise ConfigurationInvalid.about("{manifest} is of one destination; omit it")
 
 
 def sent_over(fleet: Fleet, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Sent:

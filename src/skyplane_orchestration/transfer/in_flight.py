@@ -7,9 +7,9 @@ from a slow store, a pause at the destination, and the end of a transfer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import duration, rate
@@ -75,7 +75,16 @@ class NextPlan:
 def shortfall(fleet: Fleet, before: Look, now: Look, at_unix_s: float) -> Shortfall | None:
     """What was wrong between two looks at a fleet; None if nothing was."""
     length_s = now.at_s - before.at_s
-    gained = _gained(before.rows, now.rows)
+    # What the counters of routes gained from one look to the next.
+    gained = {
+        node: [
+            {**row, **{name: row.get(name, 0) - old.get(name, 0) for name in _COUNTERS}}
+            for row in rows
+            for old in before.rows.get(node, ())
+            if old["number"] == row["number"] and old["frame_bytes"] <= row["frame_bytes"]
+        ]
+        for node, rows in now.rows.items()
+    }
     full = [
         one
         for one in achieved_rates(fleet, gained, at_unix_s, even_shared=True)
@@ -101,19 +110,6 @@ def lost_regions(fleet: Fleet, answered: Collection[str]) -> tuple[str, ...]:
     silent = set(fleet.plan.instances)
     silent -= {handle.region for handle in fleet.gateways if handle.node in answered}
     return () if silent & {fleet.plan.src, fleet.plan.dst} else tuple(sorted(silent))
-
-
-def _gained(before: RouteRows, now: RouteRows) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of routes with what their counters gained from one look to the next."""
-    return {
-        node: [
-            {**row, **{name: row.get(name, 0) - old.get(name, 0) for name in _COUNTERS}}
-            for row in rows
-            for old in before.get(node, ())
-            if old["number"] == row["number"] and old["frame_bytes"] <= row["frame_bytes"]
-        ]
-        for node, rows in now.items()
-    }
 
 
 def _flow_gbps(plan: TransferPlan, one: EdgeMeasurement) -> float:

@@ -62,7 +62,13 @@ def plan_measured(
     """
     objective = objective_from_dict(plan.objective)
     on_running = _on_running(_with_rates(grid, measured), plan, provision_s)
-    policy = _policy_of(job.policy, plan, spent)
+    most_usd = job.policy.max_job_usd
+    if most_usd is not None:
+        most_usd = _positive(most_usd - spent.usd, "cost")
+    # Without any, every region may relay.
+    policy = replace(
+        job.policy, allow_regions=plan.relays or job.policy.allow_regions, max_job_usd=most_usd
+    )
     rest = _rest_of(objective, plan, spent)
     try:
         found = _planned(on_running, job, plan, rest, policy)
@@ -71,7 +77,10 @@ def plan_measured(
             raise
         rest = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
         found = _planned(on_running, job, plan, rest, policy)
-    _require_running(found, plan)
+    for tag, group in found.instances.items():
+        runs = plan.instances.get(tag)
+        if runs is None or runs.type != group.type or runs.count < group.count:
+            raise PlanInfeasible(f"the best plan needs {group.count} {group.type} in {tag}")
     return replace(
         in_place_of(plan, found, job),
         objective=plan.objective,
@@ -116,14 +125,6 @@ def _rest_of(objective: Objective, plan: TransferPlan, spent: ProbeCost) -> Obje
     return objective
 
 
-def _policy_of(policy: Policy, plan: TransferPlan, spent: ProbeCost) -> Policy:
-    most_usd = policy.max_job_usd
-    if most_usd is not None:
-        most_usd = _positive(most_usd - spent.usd, "cost")
-    # Without any, every region may relay.
-    return replace(policy, allow_regions=plan.relays or policy.allow_regions, max_job_usd=most_usd)
-
-
 def _positive(left: float, what: str) -> float:
     if left <= 0:
         raise PlanInfeasible(f"nothing is left of the {what} that the job allows")
@@ -164,11 +165,3 @@ def _on_running(grid: Grid, plan: TransferPlan, provision_s: Mapping[str, float]
     ]
     account = grid.with_account(quotas)
     return replace(account, types=types, provision_s=provision_s, contents=plan.contents)
-
-
-def _require_running(found: TransferPlan, plan: TransferPlan) -> None:
-    """Raises PlanInfeasible for a plan with an instance that does not run."""
-    for tag, group in found.instances.items():
-        runs = plan.instances.get(tag)
-        if runs is None or runs.type != group.type or runs.count < group.count:
-            raise PlanInfeasible(f"the best plan needs {group.count} {group.type} in {tag}")

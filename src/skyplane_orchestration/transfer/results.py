@@ -50,7 +50,14 @@ def result_of(
     """
     status.require_counted()
     error = status.error or {}
-    own = _this_try(fleet, status)
+    size = status.copied_bytes - status.copied_earlier_bytes
+    own = TryOutcome(
+        copied=status.copied - status.copied_earlier,
+        copied_bytes=size,
+        seconds=status.seconds,
+        goodput_gbps=rate_gbps(size, status.seconds),
+        cost=status.cost or cost_of(fleet, status, is_first=True),
+    )
     return TransferResult(
         transfer_key=status.transfer_key,
         epoch=status.epoch,
@@ -100,17 +107,6 @@ def _state_of(job: TransferJob, status: TransferStatus) -> TransferState:
     if status.state == "failed" and job.allow_failed and code == ObjectsFailed.code:
         return "succeeded"
     return status.state
-
-
-def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
-    size = status.copied_bytes - status.copied_earlier_bytes
-    return TryOutcome(
-        copied=status.copied - status.copied_earlier,
-        copied_bytes=size,
-        seconds=status.seconds,
-        goodput_gbps=rate_gbps(size, status.seconds),
-        cost=status.cost or cost_of(fleet, status, is_first=True),
-    )
 
 
 def _status_warnings(job: TransferJob, status: TransferStatus) -> Iterator[str]:

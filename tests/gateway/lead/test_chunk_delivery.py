@@ -132,7 +132,7 @@ async def test_chunks_that_are_lost_on_one_path_are_sent_at_once_by_another() ->
     assert scene.dispatcher.delivered_bytes() == {0: 0, 1: 100}
     assert scene.delivery.resent == 5
     # Late receipts of given-up attempts are still matched, without their ranges.
-    lost = scene.delivery.in_flight._given_up.values()
+    lost = scene.delivery.in_flight.given_up.values()
     assert [sending.order.ranges for sending in lost] == [()] * 5
     await scene.close()
 

@@ -204,17 +204,12 @@ mapped: Final = mapping(translate, Refused, NoAnswer, HTTPError, AzureError, OSE
 
 def _from_answer(error: Refused, what: str) -> StoreError:
     said = f"{what}: {error.code or error.status}"
-    if error.status in (401, 403) and _has_expired(error):
+    # By the clock of the service. Its codes do not tell an expired token from a wrong one.
+    now_s, until_s = unix_s(error.headers.get("date")), error.expires_unix_s
+    has_expired = now_s is not None and until_s is not None and now_s >= until_s
+    if error.status in (401, 403) and has_expired:
         hint = clock_hint(error.headers)
         return CredentialsExpired(f"{said}; these credentials have expired: renew them{hint}")
     if error.status < 300:
         return unavailable(what, f"has the status {error.status}, which is not that of a success")
     return Refusal(error.status, error.headers, error.code).error(_MEANINGS, said)
-
-
-def _has_expired(error: Refused) -> bool:
-    """By the clock of the service. Its codes do not tell an expired token from a wrong one."""
-    now = unix_s(error.headers.get("date", ""))
-    return None not in (now, error.expires_unix_s) and float(now or 0) >= float(
-        error.expires_unix_s or 0
-    )

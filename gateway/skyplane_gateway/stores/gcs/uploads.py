@@ -131,7 +131,18 @@ class GcsUploads:
             attributes = self._attributes(upload_id, marker, what)
         except NotFound as error:
             raise NotFound(f"{what}: the upload is gone; begin a new one") from error
-        sources = self._joined(key, upload_id, parts, size_bytes, crc32c, what)
+        named = (
+            WantedPiece(_part(upload_id, part.number), part.etag, part.size_bytes, part.crc32c)
+            for part in parts
+        )
+        # What the last compose request joins.
+        wanted = grouped(named, f"{UPLOADS_FOLDER}{upload_id}/")
+        stored = self._stored(upload_id, what)
+        pieces = _require_stored(wanted, stored, len(parts), what)
+        _require_whole(pieces, size_bytes, crc32c, what)
+        # Without its key, what is left after a kill would be found by no sweep.
+        metadata = {_KEY: quote(key)}
+        sources = joined(self._bucket, wanted, stored, pieces[0].storage_class, metadata, what)
         found_class = attributes.storage_class or sources[0].storage_class or None
         attributes = replace(attributes, storage_class=found_class)
         made = self._bucket.compose(
@@ -141,16 +152,13 @@ class GcsUploads:
             resource=resource_of(attributes),
             precondition=precondition,
         )
-        return require_made(self._tidied(made, upload_id), None, size_bytes, what)
-
-    def _tidied(self, made: ObjectInfo, upload_id: str) -> ObjectInfo:
-        """Remove the upload of an object that is there: what stays is no failure of the object."""
         try:
             self.abort(made.key, upload_id)
         except StoreError as error:
+            # The object is there: what stays is no failure of it.
             log.warning("%r is written, but parts of its upload stay: %s", made.key, error)
-            return replace(made, leftover=error.message)
-        return made
+            made = replace(made, leftover=error.message)
+        return require_made(made, None, size_bytes, what)
 
     def abort(self, key: str, upload_id: str) -> None:
         what = self._bucket.doing("removing the parts of", key)
@@ -225,26 +233,6 @@ class GcsUploads:
             for row in self._rows(upload_id, what)
         }
 
-    def _joined(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[PartInfo],
-        size_bytes: int,
-        crc32c: int | None,
-        what: str,
-    ) -> list[Piece]:
-        """At most 32 stored pieces of one class, which are the whole.
-
-        Raises ChecksumMismatch where they are another whole.
-        """
-        wanted, stored = _wanted(upload_id, parts), self._stored(upload_id, what)
-        pieces = _require_stored(wanted, stored, len(parts), what)
-        _require_whole(pieces, size_bytes, crc32c, what)
-        # Without its key, what is left after a kill would be found by no sweep.
-        metadata = {_KEY: quote(key)}
-        return joined(self._bucket, wanted, stored, pieces[0].storage_class, metadata, what)
-
 
 def _marker(upload_id: str) -> str:
     return f"{UPLOADS_FOLDER}{upload_id}{_MARKER}"
@@ -265,15 +253,6 @@ def _part_resource(key: str, upload_id: str, offset: int, what: str) -> Resource
     storage_class = _require_id(upload_id, what)["storage_class"]
     described = {"metadata": {_KEY: quote(key), _OFFSET: str(offset)}}
     return {**described, "storageClass": storage_class.upper()} if storage_class else described
-
-
-def _wanted(upload_id: str, parts: Sequence[PartInfo]) -> Sequence[WantedPiece]:
-    """What the last compose request joins."""
-    named = (
-        WantedPiece(_part(upload_id, part.number), part.etag, part.size_bytes, part.crc32c)
-        for part in parts
-    )
-    return grouped(named, f"{UPLOADS_FOLDER}{upload_id}/")
 
 
 def _open_upload(upload_id: str, row: Resource, prefix: str) -> Iterator[UploadInfo]:

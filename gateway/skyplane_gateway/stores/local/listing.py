@@ -76,9 +76,19 @@ def _walk(
     for name, entry in entries:
         key, reads_below, found = base + name, False, None
         with _errors_if_wanted(key, Path(entry.path), wants):
-            _require_text(entry)
+            try:
+                entry.name.encode()
+            except UnicodeEncodeError as error:
+                raise StoreError(
+                    f"the name of {entry.path!r} is not UTF-8, so no store can hold it; "
+                    "rename it or leave it out by a filter",
+                    is_permanent=True,
+                ) from error
             if name.endswith("/"):
-                reads_below = not _is_cycle(entry)
+                reads_below = not links_to_parent(Path(entry.path))
+                if not reads_below:
+                    what = "left out of the listing, a link to a folder above it: %s"
+                    log.warning(what, entry.path)
             else:
                 found = _file(key, entry)
         if reads_below:
@@ -104,24 +114,6 @@ def _errors_if_wanted(key: str, path: Path, wants: Wants) -> Iterator[None]:
         if key == "" or wants(key):
             raise
         log.warning("left out by the filters: %s", error.message)
-
-
-def _require_text(entry: os.DirEntry[str]) -> None:
-    try:
-        entry.name.encode()
-    except UnicodeEncodeError as error:
-        raise StoreError(
-            f"the name of {entry.path!r} is not UTF-8, so no store can hold it; "
-            "rename it or leave it out by a filter",
-            is_permanent=True,
-        ) from error
-
-
-def _is_cycle(entry: os.DirEntry[str]) -> bool:
-    is_cycle = links_to_parent(Path(entry.path))
-    if is_cycle:
-        log.warning("left out of the listing, a link to a folder above it: %s", entry.path)
-    return is_cycle
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

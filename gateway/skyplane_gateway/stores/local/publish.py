@@ -81,7 +81,14 @@ def publish(
             # Not before: a sweep knows unfinished files that are left by their old times.
             os.utime(draft, ns=(mtime_ns, mtime_ns))
         if precondition.if_absent:
-            _link(draft, path)
+            # A hard link never replaces another file, as a rename does.
+            try:
+                os.link(draft, path)
+            except FileExistsError as error:
+                # A crash after the link leaves both names of one file.
+                if not os.path.samestat(draft.stat(), path.lstat()):
+                    raise PreconditionFailed(f"there is already a file {path}") from error
+            tidy(draft)
         else:
             require_version(path, precondition.if_match)
             draft.rename(path)
@@ -104,17 +111,6 @@ def locked(folder: Path) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _link(draft: Path, path: Path) -> None:
-    """Name the file by a hard link, which never replaces another file as a rename does."""
-    try:
-        os.link(draft, path)
-    except FileExistsError as error:
-        # A crash after the link leaves both names of one file.
-        if not os.path.samestat(draft.stat(), path.lstat()):
-            raise PreconditionFailed(f"there is already a file {path}") from error
-    tidy(draft)
 
 
 def tidy(*names: Path) -> str:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InvalidKey,
@@ -73,9 +73,7 @@ def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectSt
 class LocalStore:
     """See `ObjectStore`. Holds nothing open between calls."""
 
-    def __init__(
-        self, spec: StoreSpec, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
-    ) -> None:
+    def __init__(self, spec: StoreSpec) -> None:
         known = (GUESSED_TYPE, KEPT_TIME)
         unknown = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row not in known)
         if unknown:
@@ -85,8 +83,7 @@ class LocalStore:
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._root = root_of(spec.bucket)
-        self._clock = clock
-        self._rng = rng or random.SystemRandom()
+        self._rng = random.SystemRandom()
 
     def check(self, prefix: str = "") -> None:
         with mapped(f"listing {self._root}"), os.scandir(self._root) as entries:
@@ -147,7 +144,7 @@ class LocalStore:
             raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")
         with mapped(f"beginning an upload to {path}"):
             mtime_ns = mtime_ns_of(attributes)
-            return LocalUpload.create(key, path, self._rng, self._clock, mtime_ns).upload_id
+            return LocalUpload.create(key, path, self._rng, SYSTEM_CLOCK, mtime_ns).upload_id
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int

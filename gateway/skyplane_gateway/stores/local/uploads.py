@@ -89,7 +89,14 @@ class LocalUpload:
         try:
             if not _lock(file, fcntl.LOCK_SH):
                 raise StoreUnavailable(f"the upload of {self.key!r} is being completed; try again")
-            self._require_draft(file)
+            # The open file must still be the upload's, and have no other name.
+            status = os.fstat(file)
+            try:
+                is_draft = os.path.samestat(status, self.draft.stat())
+            except FileNotFoundError as error:
+                raise self.gone() from error
+            if not is_draft or status.st_nlink != 1:
+                raise self.gone()
             write_all(file, data, offset)
             os.fdatasync(file)
             self._note(number, data, offset, crc32c)
@@ -103,16 +110,6 @@ class LocalUpload:
             return os.open(self.draft, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise self.gone() from error
-
-    def _require_draft(self, file: int) -> None:
-        """Check that the open file is still the upload's, and has no other name."""
-        status = os.fstat(file)
-        try:
-            is_draft = os.path.samestat(status, self.draft.stat())
-        except FileNotFoundError as error:
-            raise self.gone() from error
-        if not is_draft or status.st_nlink != 1:
-            raise self.gone()
 
     def _note(self, number: int, data: Body, offset: int, crc32c: int) -> None:
         # The leading newline ends a line that a crash cut short.

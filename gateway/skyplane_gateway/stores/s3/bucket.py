@@ -167,18 +167,11 @@ class S3Bucket:
         """This project's error for a write that failed."""
         if precondition.if_match is not None and isinstance(error, ClientError):
             error = self.refusal(error, key)
+        code = code_of(error) if isinstance(error, ClientError) else ""
         # If-Match on an object that is gone is answered 404, not 412.
-        if (
-            precondition.if_match is not None
-            and isinstance(error, ClientError)
-            and code_of(error) == "NoSuchKey"
-        ):
+        if precondition.if_match is not None and code == "NoSuchKey":
             return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
-        if (
-            precondition != UNCONDITIONAL
-            and isinstance(error, ClientError)
-            and code_of(error) == "NotImplemented"
-        ):
+        if precondition != UNCONDITIONAL and code == "NotImplemented":
             return StoreError(
                 f"{what}: the service has no conditional writes; with the "
                 "destination's option preconditions=checked each write looks at the object before, "

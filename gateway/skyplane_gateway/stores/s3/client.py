@@ -197,9 +197,6 @@ def _own_region(session: botocore.session.Session) -> str:
 def _config(spec: StoreSpec) -> Config:
     # Compatible servers seldom have a wildcard DNS name for their buckets.
     chosen = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
-    addressing: Literal["auto", "virtual", "path"] = (
-        "path" if chosen == "path" else "virtual" if chosen == "virtual" else "auto"
-    )
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -209,7 +206,7 @@ def _config(spec: StoreSpec) -> Config:
         tcp_keepalive=True,
         # Bodies carry a CRC32C; SHA-256 as well costs five times the CPU of sending them.
         s3={
-            "addressing_style": addressing,
+            "addressing_style": cast('Literal["auto", "virtual", "path"]', chosen),
             "payload_signing_enabled": spec.option("payload", "unsigned") == "signed",
         },
         # The store sends and checks its own checksums; botocore's would be a second pass.

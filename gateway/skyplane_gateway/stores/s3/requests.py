@@ -103,18 +103,12 @@ def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
         attribute: from_header(text) if (text := answer.get(header)) else text
         for attribute, header in _HEADERS.items()
     }
-    headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
-    return ObjectAttributes(**headers, metadata=tuple(pairs))
-
-
-def _stored_encoding(listed: str | None) -> str | None:
-    """The content encoding without `aws-chunked`, the form of an upload's body.
-
-    AWS drops it; several services keep it.
-    """
-    names = [name.strip() for name in (listed or "").split(",")]
+    names = [name.strip() for name in (headers["content_encoding"] or "").split(",")]
+    # The form of an upload's body. AWS drops it; several services keep it.
     stored = [name for name in names if name.lower() != "aws-chunked"]
-    return listed if stored == names else ", ".join(filter(None, stored)) or None
+    if stored != names:
+        headers["content_encoding"] = ", ".join(filter(None, stored)) or None
+    return ObjectAttributes(**headers, metadata=tuple(pairs))
 
 
 def class_of(answer: Mapping[str, Any]) -> str | None:

@@ -231,7 +231,9 @@ def _row(element: Element) -> dict[str, Any]:
         if name in _ROW_TEXTS:
             row[name] = child.text or ""
         elif name == "Size":
-            row[name] = _number(child.text)
+            if child.text is None or not is_number(child.text):
+                raise ValueError(child.text)
+            row[name] = int(child.text)
         elif name == "LastModified":
             row[name] = _time(child.text)
         elif name == "RestoreStatus":
@@ -249,12 +251,6 @@ def _restore_status(element: Element) -> dict[str, Any]:
         elif name == "RestoreExpiryDate":
             found[name] = _time(child.text)
     return found
-
-
-def _number(text: str | None) -> int:
-    if text is None or not is_number(text):
-        raise ValueError(text)
-    return int(text)
 
 
 def _time(text: str | None) -> datetime:

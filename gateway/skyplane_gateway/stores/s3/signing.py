@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _KEY: Final = "k"
 _EVENT: Final = "before-send.s3.HeadObject"
-_UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 #: Secret key, day, region, service, and the last word of a signing scope.
 _Scope = tuple[str, ...]
@@ -81,23 +80,19 @@ class _Signer(S3SigV4Auth):
         scope = (self._secret_key, day, *self._place, "aws4_request")
         if scope not in self._keys:
             self._keys.clear()
-            self._keys[scope] = _signing_key(scope)
+            # The key of a secret, day, region and service (AWS, "Create a signed request").
+            key = f"AWS4{scope[0]}".encode()
+            for text in scope[1:]:
+                key = hmac.digest(key, text.encode(), "sha256")
+            self._keys[scope] = key
         return hmac.digest(self._keys[scope], string_to_sign.encode(), "sha256").hex()
-
-
-def _signing_key(scope: _Scope) -> bytes:
-    """The key of a secret, day, region and service (AWS, "Create a signed request")."""
-    key = f"AWS4{scope[0]}".encode()
-    for text in scope[1:]:
-        key = hmac.digest(key, text.encode(), "sha256")
-    return key
 
 
 class _UnsignedPayload(_Signer):
     """Signs no body: each carries its CRC32C. botocore would sign those over plain HTTP."""
 
     def payload(self, request: Any) -> str:
-        return _UNSIGNED
+        return "UNSIGNED-PAYLOAD"
 
 
 @dataclass(frozen=True)
@@ -119,9 +114,6 @@ class Signing:
     way: TlsAndProxy
     _keys: dict[_Scope, bytes] = field(default_factory=dict, repr=False, compare=False)
 
-    def url(self, key: str) -> str:
-        return self.base_url + quote(key, safe="/~")
-
     def sign(
         self, method: str, key: str, headers: Mapping[str, str], data: Any = b""
     ) -> tuple[str, dict[str, str]]:
@@ -129,7 +121,7 @@ class Signing:
 
         Raises Unsettled while the credentials are renewed, which a thread has to wait for.
         """
-        url = self.url(key)
+        url = self.base_url + quote(key, safe="/~")
         if self.credentials is None:
             return url, dict(headers)
         is_old = getattr(self.credentials, "refresh_needed", None)

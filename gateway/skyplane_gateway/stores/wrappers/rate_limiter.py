@@ -221,7 +221,8 @@ class RateLimiter:
             self._throttling_until_s = max(self._closed_until_s, now_s + _THROTTLING_S)
             if permit.burst == self._burst:
                 self._burst += 1
-                used = min(self._rate, self._rate_in_use(now_s))
+                self._roll(now_s)
+                used = min(self._rate, max(self._in_window, self._in_last_window) / _WINDOW_S)
                 self._rate = max(self._limits.floor, used * _SHRINK)
                 # The rate does not grow for the time of throttling.
                 self._grown_at_s = now_s
@@ -248,10 +249,6 @@ class RateLimiter:
             self._in_last_window = self._in_window if age_s < 2 * _WINDOW_S else 0.0
             self._in_window = 0.0
             self._window_began_s = now_s
-
-    def _rate_in_use(self, now_s: float) -> float:
-        self._roll(now_s)
-        return max(self._in_window, self._in_last_window) / _WINDOW_S
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

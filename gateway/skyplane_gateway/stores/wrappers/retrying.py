@@ -11,7 +11,6 @@ from skyplane_gateway.common.errors import ChecksumMismatch, StoreError, StoreUn
 from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
-    Credentials,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
@@ -112,6 +111,10 @@ class RetryingStore:
         )
         self.within, self.cancel = self.attempts.within, self.attempts.cancel
         self.reopen = self.attempts.reopen
+        #: From now on, requests with expired credentials wait for fresh ones.
+        self.wait_for_credentials = self._renewal.enable_waiting
+        #: Use these from now on, also for requests that wait.
+        self.renew_credentials = self._renewal.replace
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -138,14 +141,6 @@ class RetryingStore:
     def needs_credentials(self) -> bool:
         """The credentials have expired, or will soon."""
         return self._renewal.is_needed
-
-    def wait_for_credentials(self) -> None:
-        """From now on, requests with expired credentials wait for fresh ones."""
-        self._renewal.enable_waiting()
-
-    def renew_credentials(self, credentials: Credentials) -> None:
-        """Use these from now on, also for requests that wait."""
-        self._renewal.replace(credentials)
 
     def close(self) -> None:
         """Cancel calls that wait; send later calls once, without a wait."""

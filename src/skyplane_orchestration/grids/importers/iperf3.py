@@ -48,7 +48,11 @@ def read_iperf3(folder: Path) -> Measurements:
     digest = hashlib.sha256()
     for file in results:
         pair = named.get(file.name) or _pair_in(file.name)
-        result = _result(file)
+        result = parsed_text(read_text(file, file.name), file.name)
+        if not isinstance(result, dict):
+            raise GridInvalid(f"{file.name} is no iperf3 result: it must hold one JSON object")
+        if result.get("error"):
+            raise GridInvalid(f"{file.name} is a run that failed: {result['error']}")
         rates.add(pair, _received_gbps(file.name, result), _day(result))
         connections[_connections(result)] += 1
         digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -59,18 +63,14 @@ def read_iperf3(folder: Path) -> Measurements:
         notes=(
             "Rates are what the receiver counted",
             "Several measurements of one pair became their median",
-            *_connection_notes(connections),
+            *(
+                f"{files} of the results were made with {number or 'an unknown number of'}"
+                f" connections; a grid's rate is that of {CONNECTIONS}"
+                for number, files in sorted(connections.items())
+                if number != CONNECTIONS
+            ),
         ),
     )
-
-
-def _connection_notes(connections: Counter[int]) -> list[str]:
-    return [
-        f"{files} of the results were made with {number or 'an unknown number of'} connections;"
-        f" a grid's rate is that of {CONNECTIONS}"
-        for number, files in sorted(connections.items())
-        if number != CONNECTIONS
-    ]
 
 
 def _pairs_file(folder: Path) -> Mapping[str, Pair]:
@@ -104,15 +104,6 @@ def _ordered_pair(place: str, src: str, dst: str) -> Pair:
     if src == dst:
         raise GridInvalid(f"{place}: src and dst are both {src!r}")
     return src, dst
-
-
-def _result(file: Path) -> Mapping[str, Any]:
-    loaded = parsed_text(read_text(file, file.name), file.name)
-    if not isinstance(loaded, dict):
-        raise GridInvalid(f"{file.name} is no iperf3 result: it must hold one JSON object")
-    if loaded.get("error"):
-        raise GridInvalid(f"{file.name} is a run that failed: {loaded['error']}")
-    return loaded
 
 
 def _value(document: Any, *names: str) -> Any:

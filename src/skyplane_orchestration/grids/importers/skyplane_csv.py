@@ -40,7 +40,8 @@ def read_skyplane(
     """
     skipped: Counter[str] = Counter()
     rates = Samples()
-    received = _received_column(source)
+    header = _header(source)
+    received = next((name for name in _RECEIVED if name in header), _RECEIVED[0])
     for row in _rows(source, ("src_region", "dst_region", received)):
         pair = _pair(row, "src_region", "dst_region")
         reason = _reason_to_skip(row, pair, tier)
@@ -66,9 +67,8 @@ def read_skyplane(
     )
 
 
-def _received_column(source: Path) -> str:
-    header = read_text(source, source.name).partition("\n")[0].strip().split(",")
-    return next((name for name in _RECEIVED if name in header), _RECEIVED[0])
+def _header(source: Path) -> list[str]:
+    return read_text(source, source.name).partition("\n")[0].strip().split(",")
 
 
 def _rows(source: Path, columns: tuple[str, ...]) -> Iterator[Row]:
@@ -109,8 +109,8 @@ def _latency(source: Path, tier: str, regions: set[str]) -> Samples:
 
 def _prices(source: Path, regions: set[str]) -> Samples:
     """USD per GB as in the table."""
-    header = read_text(source, source.name).partition("\n")[0].strip().split(",")
-    src, dst = ("src_region", "dst_region") if "src_region" in header else ("src", "dst")
+    has_own_names = "src_region" in _header(source)
+    src, dst = ("src_region", "dst_region") if has_own_names else ("src", "dst")
     found = Samples()
     for row in _rows(source, (src, dst, "cost")):
         pair = _pair(row, src, dst)

@@ -76,7 +76,7 @@ class MulticastSearch:
         if isinstance(objective, MaximizeThroughput):
             return self._fastest(objective)
         exactly = isinstance(objective, MinimizeCost) and objective.exactly
-        problem = self._from_rate(self.floor_gbps(objective))
+        problem = self.problem.with_goal(self.floor_gbps(objective), self.problem.most_gbps)
         if not exactly and self.request.volume_gb:
             return self._least_total(problem)
         best = cheapest(problem, exactly=exactly)
@@ -113,7 +113,13 @@ class MulticastSearch:
             return self._fastest_under_total(objective.max_cost_usd or 0.0)
         best = fastest(self.problem, usd_per_gb_to_usd_per_gbit(per_gb))
         if best is None:
-            raise price_ceiling_infeasible(self.request.route, per_gb, self._least_usd_per_gb())
+            most_gbps = self.problem.most_gbps
+            anyhow = self.problem.with_goal(min(ANY_RATE_GBPS, most_gbps), most_gbps)
+            found = cheapest(anyhow, exactly=False)
+            if found is None:
+                raise self._goal_infeasible(anyhow)
+            least = usd_per_gbit_to_usd_per_gb(found.solution.usd_per_gbit)
+            raise price_ceiling_infeasible(self.request.route, per_gb, least)
         return self._bounded(best, best.bound)
 
     def _fastest_under_total(self, max_usd: float) -> BoundedCandidate:
@@ -175,16 +181,6 @@ class MulticastSearch:
 
     def _decoded(self, best: TreeIncumbent) -> Candidate:
         return priced(self.request, decode_trees(self.problem, best.solution))
-
-    def _from_rate(self, goal_gbps: float) -> PlanProblem:
-        return self.problem.with_goal(goal_gbps, self.problem.most_gbps)
-
-    def _least_usd_per_gb(self) -> float:
-        problem = self._from_rate(min(ANY_RATE_GBPS, self.problem.most_gbps))
-        found = cheapest(problem, exactly=False)
-        if found is None:
-            raise self._goal_infeasible(problem)
-        return usd_per_gbit_to_usd_per_gb(found.solution.usd_per_gbit)
 
     def _goal_infeasible(self, problem: PlanProblem) -> PlanInfeasible:
         """The error for a goal that no plan reaches: the binding limits and the largest rate."""

@@ -128,7 +128,16 @@ def multicast_plan(
     if broken:
         raise SolverFailed(f"the plan breaks its constraints: {'; '.join(broken)}")
     found = replace(found, solver=replace(report, solve_s=time.perf_counter() - started))
-    _log(found)
+    logger.info(
+        "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d trees, gap %.2g, %.3f s",
+        found.src,
+        ", ".join(found.destinations),
+        found.throughput_gbps,
+        found.cost.usd_per_gb,
+        len(found.trees),
+        found.solver.gap,
+        found.solver.solve_s,
+    )
     return found
 
 
@@ -165,19 +174,6 @@ def _best(
         except PlanInfeasible as refusal:
             refusals.append(refusal)
     raise refusals[0]
-
-
-def _log(found: TransferPlan) -> None:
-    logger.info(
-        "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d trees, gap %.2g, %.3f s",
-        found.src,
-        ", ".join(found.destinations),
-        found.throughput_gbps,
-        found.cost.usd_per_gb,
-        len(found.trees),
-        found.solver.gap,
-        found.solver.solve_s,
-    )
 
 
 def default_multicast_objective(

@@ -76,7 +76,7 @@ class TreePool:
     use: list[Floats] = field(default_factory=list)
     usd_per_gbit: list[float] = field(default_factory=list)
     is_complete: bool = False
-    _number: dict[Tree, int] = field(default_factory=dict)
+    _known: set[Tree] = field(default_factory=set)
 
     @classmethod
     def of(cls, problem: PlanProblem) -> TreePool:
@@ -102,10 +102,10 @@ class TreePool:
 
     def add(self, trees: list[Tree]) -> int:
         """Adds trees to the pool; how many of them are new."""
-        new = [tree for tree in dict.fromkeys(trees) if tree not in self._number]
+        new = [tree for tree in dict.fromkeys(trees) if tree not in self._known]
+        self._known.update(new)
+        self.trees += new
         for tree in new:
-            self._number[tree] = len(self.trees)
-            self.trees.append(tree)
             tail, head = np.array(tree).T
             use = np.zeros((4, len(self.egress_price)))
             connections = self.connections_per_gbps[tail, head]
@@ -116,10 +116,6 @@ class TreePool:
             self.use.append(use)
             self.usd_per_gbit.append(float(self.egress_price[tail, head].sum()))
         return len(new)
-
-    def numbers(self, trees: list[Tree]) -> Ints:
-        """The pool's numbers of the trees."""
-        return np.array(sorted({self._number[tree] for tree in trees}), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -70,7 +70,11 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> TreeIncumbent | None:
     pool = TreePool.of(problem)
     if not _reaches_goal(problem, pool):
         return None
-    scale = _cost_scale(problem)
+    # Makes the cost at the goal about SCALE.
+    price = np.zeros((4, problem.region_count))
+    price[REGION_LIMITS.index(EGRESS_LIMIT)] = problem.usd_per_s / problem.egress_gbps
+    least = priced_trees(problem, price, 1.0).least
+    scale = SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
     goal = problem.goal_gbps
     at_least = np.minimum(least_instances(problem), problem.quota) if exactly else None
     objective = TreeObjective(scale, 0.0, goal, goal, at_least=at_least)
@@ -164,25 +168,14 @@ def _reaches_goal(problem: PlanProblem, pool: TreePool) -> bool:
     return False
 
 
-def _cost_scale(problem: PlanProblem) -> float:
-    """The factor for USD per second that makes the cost at the goal about SCALE."""
-    price = np.zeros((4, problem.region_count))
-    price[REGION_LIMITS.index(EGRESS_LIMIT)] = problem.usd_per_s / problem.egress_gbps
-    least = priced_trees(problem, price, 1.0).least
-    return SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
-
-
-def _chosen_trees(pool: TreePool, *relaxed: TreeRelaxation) -> Ints:
-    """The trees of least reduced cost in some relaxation; all trees of a complete pool."""
+def _chosen_trees(pool: TreePool, relaxed: TreeRelaxation) -> Ints:
+    """The trees of least reduced cost in a relaxation; all trees of a complete pool."""
     if pool.is_complete:
         return np.arange(len(pool.trees))
-    chosen: set[int] = set()
-    for one in relaxed:
-        # Many trees have no reduced cost: those that the relaxation uses come first.
-        carries = np.where(one.rate_gbps > FLOW_TOLERANCE, -1.0, 0.0)
-        order = np.argsort(one.reduced_cost + carries, kind="stable")
-        chosen.update(order[: MAX_TREES // len(relaxed)].tolist())
-    return np.array(sorted(chosen))
+    # Many trees have no reduced cost: those that the relaxation uses come first.
+    carries = np.where(relaxed.rate_gbps > FLOW_TOLERANCE, -1.0, 0.0)
+    order = np.argsort(relaxed.reduced_cost + carries, kind="stable")
+    return np.sort(order[:MAX_TREES])
 
 
 def _solve_full(

@@ -97,7 +97,10 @@ def _draw(
         axes.plot(
             *zip(*relaxed, strict=True), color=BOUND, linewidth=1.5, label=label, gid="relaxed"
         )
-    for number, (facts, names) in enumerate(_names_by_place(marks).items()):
+    names_by_facts: dict[str, list[str]] = {}
+    for name, mark in marks.items():
+        names_by_facts.setdefault(_facts(mark), []).append(name)
+    for number, (facts, names) in enumerate(names_by_facts.items()):
         look = {"marker": "s", "markersize": 8, "color": MARKS[number % len(MARKS)]}
         label = f"{' and '.join(names)}: {facts}"
         _point(axes, marks[names[0]], gid=f"mark-{number}", label=label, **look)
@@ -118,14 +121,6 @@ def _draw(
 
 def _point(axes: Axes, plan: TransferPlan, **look: Any) -> None:
     axes.plot(plan.throughput_gbps, plan.cost.usd_per_gb, linestyle="none", **look)
-
-
-def _names_by_place(marks: Mapping[str, TransferPlan]) -> dict[str, list[str]]:
-    """Facts of a plan -> names of the marks that have them."""
-    names: dict[str, list[str]] = {}
-    for name, plan in marks.items():
-        names.setdefault(_facts(plan), []).append(name)
-    return names
 
 
 def _facts(plan: TransferPlan) -> str:

@@ -90,7 +90,13 @@ def _parts(plan: TransferPlan, grid: Grid | None) -> list[str]:
     labels = [_label(plan, tag) for tag in tags]
     widths = [CHARACTER * max(map(len, label)) for label in labels]
     positions, coast = _positions(plan, tags, grid)
-    on_sheet, coast = _on_sheet(positions, coast)
+    # In the middle of the sheet; one scale across and upward.
+    room = np.array([WIDTH - 2 * SIDE, HEIGHT - BOTTOM - TOP])
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    scale = (room / np.maximum(high - low, LEAST_DEGREES if len(coast) else 1e-6)).min()
+    middle = np.array([SIDE, BOTTOM]) + room / 2
+    on_sheet, line = (middle + (part - (low + high) / 2) * scale for part in (positions, coast))
+    coast = line.round(1)
     places = dict(zip(tags, _moved_apart(on_sheet, widths), strict=True))
     lines = [_coast_path(coast)] if len(coast) else []
     # A line leads from where the region is to its circle.
@@ -149,7 +155,9 @@ def _positions(plan: TransferPlan, tags: Sequence[str], grid: Grid | None) -> tu
     longitudes = np.sort(degrees[:, 0])
     gaps = np.diff(longitudes, prepend=longitudes[-1] - 360)
     cut = longitudes[gaps.argmax()] - gaps.max() / 2
-    coast = _coastline()
+    document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
+    lines = [[np.nan, np.nan, *line] for line in document["lines"]]
+    coast = np.concatenate(lines).reshape(-1, 2)
     for part in (degrees, coast):
         part[:, 0] = (part[:, 0] - cut) % 360
     coast[np.abs(np.diff(coast[:, 0], prepend=0.0)) > 180] = np.nan
@@ -164,23 +172,6 @@ def _columns(plan: TransferPlan, tags: Sequence[str]) -> dict[str, int]:
     ends = {plan.src, *plan.ends[1:]}
     last = 1 + max((column for tag, column in columns.items() if tag not in ends), default=0)
     return columns | {tag: last for tag in plan.ends[1:] if tag != plan.src}
-
-
-def _coastline() -> Floats:
-    """(N, 2) longitude and latitude, with nan before each line."""
-    document = json.loads((files(__package__) / "coastline.json").read_text(encoding="utf-8"))
-    lines = [[np.nan, np.nan, *line] for line in document["lines"]]
-    return np.concatenate(lines).reshape(-1, 2)
-
-
-def _on_sheet(positions: Floats, coast: Floats) -> tuple[Floats, Floats]:
-    """Places of both, the positions in the middle of the sheet; one scale across and upward."""
-    room = np.array([WIDTH - 2 * SIDE, HEIGHT - BOTTOM - TOP])
-    low, high = positions.min(axis=0), positions.max(axis=0)
-    scale = (room / np.maximum(high - low, LEAST_DEGREES if len(coast) else 1e-6)).min()
-    middle = np.array([SIDE, BOTTOM]) + room / 2
-    places, line = (middle + (part - (low + high) / 2) * scale for part in (positions, coast))
-    return places, line.round(1)
 
 
 def _moved_apart(places: Floats, widths: Sequence[float]) -> Floats:

@@ -35,15 +35,6 @@ def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
     )
 
 
-def instance_usd_per_gb(overlay: Overlay) -> float:
-    """Instances per GB during the transfer (4a), without provisioning time and minimum billing."""
-    usd_per_s = sum(
-        count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
-        for tag, count in overlay.instances.items()
-    )
-    return usd_per_gbit_to_usd_per_gb(usd_per_s / overlay.throughput_gbps)
-
-
 def request_usd(
     grid: Grid,
     src: str,
@@ -145,12 +136,17 @@ def itemised(
         transfer_s: seconds of moving; None without a volume.
         other: what the bill has beside egress, instances and requests.
     """
-    per_gb = egress_per_gb + instance_usd_per_gb(overlay)
+    prices = {
+        tag: count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
+        for tag, count in overlay.instances.items()
+    }
+    # As in (4a), without provisioning time and minimum billing.
+    per_gbit = sum(prices.values()) / overlay.throughput_gbps
+    per_gb = egress_per_gb + usd_per_gbit_to_usd_per_gb(per_gbit)
     if volume_gb is None or transfer_s is None:
         return PlanCost(None, None, requests_usd, None, per_gb)
     moving, boot, minimum = 0.0, 0.0, 0.0
-    for tag, count in overlay.instances.items():
-        usd_per_s = count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
+    for tag, usd_per_s in prices.items():
         moving += usd_per_s * transfer_s
         boot += usd_per_s * wait_s
         minimum += usd_per_s * (

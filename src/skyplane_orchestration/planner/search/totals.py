@@ -228,14 +228,11 @@ class _Model:
             relays = np.flatnonzero(problem.relays)
             every = np.arange(problem.region_count)
             share = problem.option_region, self.instances, 1.0 / problem.quota
-            self._below.add(
-                np.zeros(len(every)), share, (every, self.relaying, -np.ones(len(every)))
-            )
+            relaying = every, self.relaying, -np.ones(len(every))
+            self._below.add(np.zeros(len(every)), share, relaying)
             relayed = np.isin(problem.head, relays)
             shares = problem.head[relayed], self.shares[relayed], np.ones(int(relayed.sum()))
-            self._below.add(
-                np.zeros(len(every)), shares, (every, self.relaying, -np.ones(len(every)))
-            )
+            self._below.add(np.zeros(len(every)), shares, relaying)
             most = np.array([float(problem.max_relays)])
             self._below.add(most, (0 * relays, self.relaying[relays], np.ones(len(relays))))
 
