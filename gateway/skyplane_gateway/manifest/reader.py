@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import merge
 from itertools import chain
 from typing import Final
@@ -36,19 +37,28 @@ class ManifestReader:
 
     Where it cannot be read, a listing goes on without rows. Thread-safe.
 
+    Args:
+        read: what an earlier request has found, in place of `read_pointer`.
+
     Attributes:
         trouble: why rows are missing; empty where none are.
         is_trusted: a listing was made by its rows alone.
         pointer: None before the first read, and where there is no manifest.
     """
 
-    def __init__(self, store: ObjectStore, folder: str, at: Elsewhere | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        folder: str,
+        at: Elsewhere | None = None,
+        read: Callable[[], tuple[Pointer, str] | None] | None = None,
+    ) -> None:
         self.trouble = ""
         self.is_trusted = False
         self.pointer: Pointer | None = None
         self._store = store
         self._folder = folder
-        self._at = at
+        self._read_pointer = read or partial(read_pointer, store, folder, at)
         self._prefix = manifest_prefix(folder) if at is None else at.prefix
         self._kind = store.spec.kind if at is None else at.kind
         self._lock = threading.Lock()
@@ -151,7 +161,7 @@ class ManifestReader:
     def _opened(self) -> Pointer | None:
         with self._lock:
             if not self._is_open:
-                found = read_pointer(self._store, self._folder, self._at)
+                found = self._read_pointer()
                 self.pointer = None if found is None else found[0]
                 self._is_open = True
             return self.pointer

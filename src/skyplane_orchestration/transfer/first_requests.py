@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Semaphore
 
+from skyplane_gateway.manifest.document import Pointer
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
@@ -19,6 +20,7 @@ from skyplane_orchestration.provision.parallel import in_background
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import named_in_errors
+from skyplane_orchestration.storage.manifest.elsewhere import ReadPointer, begun_pointer
 from skyplane_orchestration.storage.open import journal_folder, open_location
 from skyplane_orchestration.storage.preflight import located_ends
 from skyplane_orchestration.storage.source_listing import SourceListing
@@ -46,6 +48,11 @@ class FirstRequests:
         self._opened = Semaphore(0)
         listing.begun = in_background(self._read_page)
         self._epoch: Future[int] | None = None
+        #: The pointer of the manifest of the destination; see `open_manifest`.
+        self.manifest: ReadPointer | None = None
+        if job.reads_manifest:
+            pointer = in_background(self._read_pointer)
+            self.manifest = lambda: pointer.result()
         self._checked = in_background(self._ask_destination)
         self._ends = in_background(self._find_ends) if with_regions else None
         for one in (listing.begun, self._checked):
@@ -83,6 +90,10 @@ class FirstRequests:
     def _read_page(self) -> None:
         with self._open(self._job.source) as store:
             self._listing.read_page(self._job, store)
+
+    def _read_pointer(self) -> tuple[Pointer, str] | None:
+        with open_location(self._job.destination, self._credentials) as store:
+            return begun_pointer(self._job, store, self._credentials)
 
     def _ask_destination(self) -> None:
         place, folder = self._job.destination, journal_folder(self._job)

@@ -176,7 +176,9 @@ def _kept_objects(
     require_ends_apart(job)
     with (
         open_ends(job, credentials) as (source, destination),
-        open_manifest(job, destination, credentials) as manifest,
+        open_manifest(
+            job, destination, credentials, None if asked is None else asked.manifest
+        ) as manifest,
     ):
         kept = 0
         for row in _rows(job, source, destination, listings, manifest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
     POINTER,
     Elsewhere,
+    Pointer,
     place_of,
     read_pointer,
 )
@@ -27,17 +28,33 @@ from skyplane_orchestration.storage.open import (
     open_location,
 )
 
+ReadPointer = Callable[[], tuple[Pointer, str] | None]
+
 #: A control call carries no more; base64 takes a third of it.
 _MOST_BYTES: Final = 9 << 20
 
 
 @contextmanager
 def open_manifest(
-    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
+    job: TransferJob,
+    destination: ObjectStore,
+    credentials: CredentialSources,
+    read: ReadPointer | None = None,
 ) -> Iterator[ManifestReader]:
-    """Reads the manifest beside listings of the destination, whose store is open."""
+    """Reads the manifest beside listings of the destination, whose store is open.
+
+    `read`: see `ManifestReader`.
+    """
     with manifest_store(job, destination, credentials) as (store, at):
-        yield ManifestReader(store, journal_folder(job), at)
+        yield ManifestReader(store, journal_folder(job), at, read)
+
+
+def begun_pointer(
+    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
+) -> tuple[Pointer, str] | None:
+    """The pointer of the manifest, for `open_manifest`. Raises as `read_pointer`."""
+    with manifest_store(job, destination, credentials) as (store, at):
+        return read_pointer(store, journal_folder(job), at)
 
 
 @contextmanager
