@@ -33,7 +33,6 @@ _REGIONS: Final[dict[Role, str]] = {
     RELAY: "aws:us-east-2",
     SINK: "aws:us-west-2",
 }
-_CONNECTIONS: Final = 16
 _FILES, _FILE_BYTES = 8, 64 * BYTES_PER_MIB
 #: Of the first copy some seconds are those of the start; the median of the others counts.
 _COPIES: Final = 4
@@ -117,7 +116,7 @@ def _plan(grid: Grid) -> TransferPlan:
     regions = tuple(_REGIONS.values())
     flows = dict.fromkeys(pairwise(regions), 1.0)
     types = dict.fromkeys(regions, grid.instance_type("aws"))
-    connections = dict.fromkeys(flows, _CONNECTIONS)
+    connections = dict.fromkeys(flows, 16)
     overlay = Overlay(1.0, {regions: 1.0}, flows, connections, dict.fromkeys(regions, 1), types)
     request = PlanRequest(grid, regions[0], regions[-1:], None, None, NO_LIMITS)
     solver = SolverReport("given", 0.0, 0.0, 0.0)

@@ -91,16 +91,12 @@ def _explanation(
 def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:
     """The plan between two locations, or two region tags. Raises SkyplaneError."""
     if not are_locations(options, client.grid.tags):
-        return _between_regions(options, client)
+        from skyplane_orchestration import planner
+
+        grid, request = between_regions(options, client)
+        objective = planner_options.objective_from(options) or client.default_objective
+        return planner.plan(grid, options.src, options.dst, objective, **request)
     return as_prefix_or_object(planning_job(options, client), client.plan)
-
-
-def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
-    from skyplane_orchestration import planner
-
-    grid, request = between_regions(options, client)
-    objective = planner_options.objective_from(options) or client.default_objective
-    return planner.plan(grid, options.src, options.dst, objective, **request)
 
 
 def _plan_to_all(options: argparse.Namespace, client: Client) -> TransferPlan:
