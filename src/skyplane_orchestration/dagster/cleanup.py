@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _DEPLOYMENT_TAG: Final = "skyplane/deployment"
 _FLEET_TAG: Final = "skyplane/fleet/"
 
-#: Dagster's own tag of a re-execution.
-_ROOT_RUN_TAG: Final = "dagster/root_run_id"
-
 _FAILED: Final = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _ENDED: Final = (*_FAILED, dg.DagsterRunStatus.SUCCESS)
 _NOT_ENDED: Final = tuple(status for status in dg.DagsterRunStatus if status not in _ENDED)
@@ -95,7 +92,8 @@ def _is_re_executed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     root = run.root_run_id or run.run_id
     family = (
         dg.RunsFilter(run_ids=[root], statuses=_NOT_ENDED),
-        dg.RunsFilter(tags={_ROOT_RUN_TAG: root}, statuses=_NOT_ENDED),
+        # Dagster's own tag of a re-execution.
+        dg.RunsFilter(tags={"dagster/root_run_id": root}, statuses=_NOT_ENDED),
     )
     return any(instance.get_runs_count(each) for each in family)
 

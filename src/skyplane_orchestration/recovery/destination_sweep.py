@@ -44,8 +44,6 @@ JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
 
 _DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
 
-_NO_FLAG: Final = "no journal names it, and it may be another tool's"
-
 
 @dataclass(frozen=True, slots=True)
 class SweepRule:
@@ -188,5 +186,5 @@ class _PlaceSweep:
     def _orphan_outcome(self) -> tuple[Outcome, str]:
         """The outcome for an old upload or file of no transfer, and why."""
         if not self._rule.orphaned_uploads:
-            return "kept", _NO_FLAG
+            return "kept", "no journal names it, and it may be another tool's"
         return self._rule.done, ""

@@ -234,8 +234,6 @@ class DeniedRegions:
 
 #: The root device of Amazon Linux 2023.
 _ROOT_DEVICE: Final = "/dev/xvda"
-_NO_PARAMETER: Final = "ParameterNotFound"
-_NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +270,7 @@ class Ec2InstanceTypes:
                 f"looking for instance types in {region}",
                 region,
                 "describe_instance_types",
-                expected=_NO_TYPE,
+                expected={"InvalidInstanceType", "InvalidInstanceType.NotFound"},
                 InstanceTypes=[instance_type],
             )
             (entry,) = answer["InstanceTypes"]
@@ -318,7 +316,7 @@ class Ec2InstanceTypes:
                 region,
                 "get_parameter",
                 service="ssm",
-                expected={_NO_PARAMETER},
+                expected={"ParameterNotFound"},
                 Name=name,
             )
         except CloudRefusal as refusal:

@@ -20,10 +20,6 @@ from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
 
-_DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
-_DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"
-_DUPLICATE_RULE: Final = "InvalidPermission.Duplicate"
-_NO_RULE: Final = "InvalidPermission.NotFound"
 #: Codes of RunInstances, and of the calls for groups.
 NO_GROUP: Final = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
 _TCP: Final = "tcp"
@@ -137,7 +133,7 @@ class SecurityGroups:
                 "revoke_security_group_ingress",
                 group["GroupId"],
                 [*map(_permission, closed), *rules.others],
-                _NO_RULE,
+                "InvalidPermission.NotFound",
             )
             self._api.clock.sleep(wait_s)
         raise CloudUnavailable(
@@ -179,9 +175,9 @@ class SecurityGroups:
                 f"making the security group of fleet {fleet.fleet_key} in {region}",
                 region,
                 "create_security_group",
-                expected={_DUPLICATE_GROUP},
+                expected={"InvalidGroup.Duplicate"},
                 GroupName=_group_name(fleet.fleet_key),
-                Description=_DESCRIPTION,
+                Description="Gateways of one skyplane-orchestration fleet",
                 VpcId=self._networks.of(region).vpc_id,
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
             )
@@ -218,7 +214,7 @@ class SecurityGroups:
             "authorize_security_group_ingress",
             group_id,
             [_permission(rule, description) for rule in sorted(wanted)],
-            _DUPLICATE_RULE,
+            "InvalidPermission.Duplicate",
         )
 
     def _change(

@@ -29,7 +29,6 @@ _NAME: Final = "azure permissions"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
 
-_ASSIGN_IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 _JOIN_SUBNET: Final = f"{Kind.NETWORK}/subnets/join/action"
 #: Type -> what every fleet does with it, on the subscription. A test compares the actions with the
 #: role of the documentation.
@@ -136,7 +135,7 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
     for subnet in options.subnets.values():
         found[subnet].add(_JOIN_SUBNET)
     for identity in options.identities:
-        found[identity].add(_ASSIGN_IDENTITY)
+        found[identity].add("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
     if options.disk_encryption_set:
         found[options.disk_encryption_set].add("Microsoft.Compute/diskEncryptionSets/read")
     for image in options.images.values():

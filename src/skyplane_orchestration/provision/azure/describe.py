@@ -239,7 +239,6 @@ def _is_deleted(api: AzureApi, group: str, resource: FleetResource) -> bool:
     return True
 
 
-_MACHINES: Final = "virtualMachines"
 _ARCHITECTURES: Final = {"x64": "x86_64", "Arm64": "arm64"}
 
 
@@ -295,7 +294,7 @@ class VmSizes:
         return {
             sku["name"]: _size(sku)
             for sku in found
-            if sku.get("resourceType") == _MACHINES
+            if sku.get("resourceType") == "virtualMachines"
             and not any(one.get("type") == "Location" for one in sku.get("restrictions") or ())
         }
 

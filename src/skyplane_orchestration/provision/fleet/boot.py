@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 20.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
-_CHALLENGE_BYTES: Final = 32
 
 
 class Boot:
@@ -105,7 +104,7 @@ class Boot:
             ConfigurationInvalid: the instance cannot use its configuration.
         """
         name, address = instance.instance, f"{instance.address} ({instance.cloud_id})"
-        challenge = secrets.token_bytes(_CHALLENGE_BYTES)
+        challenge = secrets.token_bytes(32)
         context = authority.enrolment_context()
         stream = self._stream_to(instance)
         if self._push(self._software(instance), stream, address):

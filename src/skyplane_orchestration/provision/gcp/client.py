@@ -54,10 +54,6 @@ _TIMEOUT_S: Final = 60.0
 _WAIT_TIMEOUT_S: Final = 150.0
 #: Longest time of an operation; instances take up to a minute, and those that are refused longer.
 _OPERATION_S: Final = 600.0
-#: Google may answer a wait early.
-_WAIT_PAUSE_S: Final = 1.0
-_PAGE: Final = 500
-_ERRORS: Final = (GoogleAPIError, GoogleAuthError, RequestException)
 #: Of tokens whose end is not known.
 _UNKNOWN_LIFE_S: Final = 600.0
 
@@ -163,7 +159,8 @@ class GcpApi:
                 )
             operation = self.call(verb, asked, what=what, where=where)
             if operation.status != compute_v1.Operation.Status.DONE:
-                self.clock.sleep(_WAIT_PAUSE_S)
+                # Google may answer a wait early.
+                self.clock.sleep(1.0)
         for error in operation.error.errors:
             quotas = [detail.quota_info for detail in error.error_details]
             quota = next((one for one in quotas if one.limit_name), None)
@@ -240,7 +237,7 @@ class GcpApi:
             self.clock,
             "Google Cloud",
             what,
-            errors=_ERRORS,
+            errors=(GoogleAPIError, GoogleAuthError, RequestException),
             meaning=meaning,
             translate=translate,
             expected=expected,
@@ -251,7 +248,7 @@ class GcpApi:
         token = ""
         while True:
             page = self.call(
-                method, {"max_results": _PAGE, **request, "page_token": token}, what=what
+                method, {"max_results": 500, **request, "page_token": token}, what=what
             )
             yield page
             token = page.next_page_token

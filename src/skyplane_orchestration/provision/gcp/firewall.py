@@ -33,8 +33,6 @@ FIREWALL: Final = "firewall"
 #: Rules of users and those of default networks have 1000 and 65534; the smallest number counts.
 _ALLOW_PRIORITY: Final = 800
 _DENY_PRIORITY: Final = 900
-_EVERYWHERE: Final = "0.0.0.0/0"
-_TCP: Final = "tcp"
 #: Begins the last part of the names of rules for workers.
 _WORKER: Final = "w"
 
@@ -122,7 +120,7 @@ class FirewallRules:
         return {
             **self._rule(fleet, region, "closed"),
             "priority": _DENY_PRIORITY,
-            "source_ranges": [_EVERYWHERE],
+            "source_ranges": ["0.0.0.0/0"],
             "denied": [{"I_p_protocol": "all"}],
         }
 
@@ -134,7 +132,7 @@ class FirewallRules:
             **self._rule(fleet, region, suffix),
             "priority": _ALLOW_PRIORITY,
             "source_ranges": sources,
-            "allowed": [{"I_p_protocol": _TCP, "ports": [ports]}],
+            "allowed": [{"I_p_protocol": "tcp", "ports": [ports]}],
         }
 
     def _rule(self, fleet: FleetTags, region: str, suffix: str) -> dict[str, Any]:

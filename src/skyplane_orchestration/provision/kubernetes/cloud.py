@@ -53,11 +53,9 @@ from skyplane_orchestration.provision.parallel import in_parallel, in_regions
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
-_POLICY: Final = "network-policy"
 _JOB: Final = "job"
 #: A Job has its Pod within a second, unless nothing may make it.
 _POD_WAITS_S: Final = (0.2, 0.3, 0.5, 1.0, 1.0, 2.0)
-_LOG_LINES: Final = 500
 
 
 class KubernetesCloud(Machines):
@@ -199,7 +197,7 @@ class KubernetesCloud(Machines):
         if pod is None:
             return ""
         what, name = f"reading the log of {instance.instance}", pod["metadata"]["name"]
-        query = {"tailLines": str(_LOG_LINES)}
+        query = {"tailLines": "500"}
         # A container that waits has none.
         none = NOT_FOUND, "BadRequest"
         try:
@@ -265,7 +263,7 @@ class KubernetesCloud(Machines):
             for item in found:
                 meta = item["metadata"]
                 if (tags := ALPHABET.fleet_of(meta.get("annotations"))) is not None:
-                    yield FleetResource(_POLICY, meta["name"], region, tags)
+                    yield FleetResource("network-policy", meta["name"], region, tags)
 
         found = in_regions(regions, lambda region: list(of_region(region)))
         return tuple(one for policies in found for one in policies)

@@ -24,7 +24,6 @@ import paramiko
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.provision.ssh.options import SshHost
 
-_KEEPALIVE_S: Final = 30
 _MOST_SESSIONS: Final = 6
 #: Pythons that wait for the next request.
 _MOST_IDLE: Final = 2
@@ -34,8 +33,6 @@ _MOST_LAST_WORDS: Final = 500
 #: Paramiko logs each login, and each failure with a traceback. Errors here say it once.
 _LOG_CHANNEL: Final = "skyplane_orchestration.paramiko"
 logging.getLogger(_LOG_CHANNEL).setLevel(logging.CRITICAL)
-
-_KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
 #: What the Python of a host runs.
 _HOST_SOURCE: Final = (
@@ -61,7 +58,7 @@ def _private_key(host: SshHost) -> paramiko.PKey | None:
         return None
     # A form of a connection may lose the last line break, and parsers want it.
     text = host.private_key.strip() + "\n"
-    for kind in _KEY_CLASSES:
+    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
         # The classes refuse keys of each other with errors of several kinds.
         with contextlib.suppress(paramiko.SSHException, ValueError):
             return kind.from_private_key(io.StringIO(text), password=host.passphrase or None)
@@ -216,7 +213,7 @@ class HostSession:
             raise self._unreachable(error) from error
         transport = self._client.get_transport()
         assert transport is not None
-        transport.set_keepalive(_KEEPALIVE_S)
+        transport.set_keepalive(30)
 
     def _load_host_keys(self) -> None:
         host = self._host

@@ -44,10 +44,8 @@ _ENGINES: Final = {
     "podman": '{{index .Labels "skyplane:directory"}}',
     "docker": '{{.Label "skyplane:directory"}}',
 }
-_ENGINE_TIMEOUT_S: Final = 50.0
 #: Of gateways, where the host's entry names none.
 _FIRST_PORT: Final = 10_000
-_BROUGHT: Final = "localhost/skyplane-brought"
 #: How often a command line is read that is empty, once in a millisecond.
 _EXEC_LOOKS: Final = 1000
 #: Of what a program says at its end, bytes.
@@ -183,9 +181,7 @@ def _signal(pid: int, number: int) -> None:
 def _engine(program: str, *words: str) -> str | None:
     """What an engine prints; None if it fails."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [program, *words], capture_output=True, text=True, timeout=_ENGINE_TIMEOUT_S
-        )
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=50.0)
         return None if done.returncode else done.stdout
     return None
 
@@ -211,7 +207,7 @@ def _free_image(root: Path, image: str) -> None:
     needed |= {_read(one) for one in root.glob(f"{_TRIALS}/*/{_IMAGE}")}
     if not image or image in needed:
         return
-    mark = f"{_BROUGHT}:{image.rpartition(':')[2]}"
+    mark = f"localhost/skyplane-brought:{image.rpartition(':')[2]}"
     for engine in _ENGINES:
         if _engine(engine, "image", "inspect", mark) is not None:
             _engine(engine, "rmi", image)

@@ -57,7 +57,6 @@ _MOST_SECONDS_OFF: Final = 300.0
 _WRONG_DIRECTORY: Final = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.EROFS}
 )
-_OLDEST_PYTHON: Final = [3, 11]
 
 
 class HostSessions:
@@ -315,7 +314,7 @@ class SshMachines(Machines):
 
     def _facts(self, host: SshHost) -> Mapping[str, Any]:
         facts: Mapping[str, Any] = self._ask(host, "describe")
-        if facts["version"] < _OLDEST_PYTHON:
+        if facts["version"] < [3, 11]:
             version = ".".join(map(str, facts["version"][:2]))
             raise ConfigurationInvalid(
                 f"{host.interpreter} on host {host.name} is Python {version}, and gateways need"
