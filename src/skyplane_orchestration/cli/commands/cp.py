@@ -97,7 +97,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 "--manifest lists what was copied, and --dry-run copies nothing; use --json"
             )
         client = open_client(options, run=options.run or "")
-        job = _job(options, client)
+        job = job_from(
+            options,
+            objective=planner_options.objective_from(options),
+            limits=planner_options.limits_from(options),
+            policy=planner_options.policy_from(options, _regions(options, client)),
+        )
         further = further_locations(options, options.also)
         if further and options.dry_run:
             raise ConfigurationInvalid("--dry-run shows one destination; omit --also")
@@ -152,15 +157,6 @@ def _copy_to_all(
         _tear_down_leftovers(client, options)
     print_results(console, found)
     return SUCCESS
-
-
-def _job(options: argparse.Namespace, client: Client) -> TransferJob:
-    return job_from(
-        options,
-        objective=planner_options.objective_from(options),
-        limits=planner_options.limits_from(options),
-        policy=planner_options.policy_from(options, _regions(options, client)),
-    )
 
 
 def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:

@@ -54,7 +54,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     def counted_rows() -> Iterator[ObjectInfo | str]:
         for row in chain(() if first is None else (first,), rows):
-            yield _count(row, totals)
+            if isinstance(row, str):
+                totals["folders"] += 1
+            else:
+                totals["objects"] += 1
+                totals["bytes"] += row.size_bytes
+            yield row
 
     if console.is_json:
         documents = (_document(place, row) for row in counted_rows())
@@ -86,15 +91,6 @@ def _wanted(place: Location, rows: Iterator[ObjectInfo | str]) -> Iterator[Objec
     if place.kind != "file" or f"/{place.key}".endswith("/"):
         return rows
     return (row for row in rows if not isinstance(row, str) and row.key == place.key)
-
-
-def _count(row: ObjectInfo | str, totals: dict[str, int]) -> ObjectInfo | str:
-    if isinstance(row, str):
-        totals["folders"] += 1
-    else:
-        totals["objects"] += 1
-        totals["bytes"] += row.size_bytes
-    return row
 
 
 def _document(place: Location, row: ObjectInfo | str) -> dict[str, Any]:

@@ -118,11 +118,9 @@ def _read_handle(given: str) -> str:
             " an id is valid for 24 h on the machine where the transfer failed"
         )
     text = read_text(given if saved is None else str(saved), "resume handle").strip()
-    return _handle_in_json(given, text) if text.startswith("{") else text
-
-
-def _handle_in_json(given: str, text: str) -> str:
-    """The handle in the output of --json. Raises ConfigurationInvalid."""
+    if not text.startswith("{"):
+        return text
+    # The output of --json.
     document = parsed(text, repr(given))
     result = document.get("result", document)
     handle = result.get("resume_handle") if isinstance(result, dict) else None
