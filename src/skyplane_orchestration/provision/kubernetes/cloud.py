@@ -93,20 +93,14 @@ class KubernetesCloud(Machines):
         return self._options.of(region).processors
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return tuple(
-            one
-            for one in self._instances(regions, fleet=fleet_key)
-            if one.tags.fleet_key == fleet_key
-        )
+        return self._instances(regions, fleet=fleet_key)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        found = self._instances(regions, deployment=deployment)
-        instances = [one for one in found if one.tags.deployment == deployment]
+        instances = self._instances(regions, deployment=deployment)
         policies = self._policies(regions, deployment=deployment)
-        left = [one for one in policies if one.tags.deployment == deployment]
-        return tuple(instances), (*left, *_ended_jobs(instances))
+        return instances, (*policies, *_ended_jobs(instances))
 
     def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         in_parallel(regions, lambda region: self._create_policy(tags, region))
@@ -180,15 +174,14 @@ class KubernetesCloud(Machines):
                 ) from refusal
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        in_parallel(instances, self._end)
+        in_parallel(instances, lambda one: self._delete_job(one.region, one.cloud_id, one.instance))
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         left = in_parallel(resources, self._is_left)
         return tuple(one for one, is_left in zip(resources, left, strict=True) if is_left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        found = self._policies(regions, fleet=fleet_key)
-        policies = [one for one in found if one.tags.fleet_key == fleet_key]
+        policies = self._policies(regions, fleet=fleet_key)
         return (*policies, *_ended_jobs(self.describe(fleet_key, regions)))
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
@@ -248,7 +241,12 @@ class KubernetesCloud(Machines):
             services: Iterable[Mapping[str, Any]] = ()
             if place.load_balancer:
                 services = self._api.items(what, place, "services", labelSelector=query)
-            return list(instances_of(jobs, pods, services))
+            return [
+                one
+                for one in instances_of(jobs, pods, services)
+                # Labels are digests of some texts.
+                if labels.items() <= {**one.tags.to_texts(), "instance": one.instance}.items()
+            ]
 
         return tuple(one for found in in_regions(regions, of_region) for one in found)
 
@@ -262,7 +260,8 @@ class KubernetesCloud(Machines):
             )
             for item in found:
                 meta = item["metadata"]
-                if (tags := ALPHABET.fleet_of(meta.get("annotations"))) is not None:
+                tags = ALPHABET.fleet_of(meta.get("annotations"))
+                if tags is not None and labels.items() <= tags.to_texts().items():
                     yield FleetResource("network-policy", meta["name"], region, tags)
 
         found = in_regions(regions, lambda region: list(of_region(region)))
@@ -273,8 +272,7 @@ class KubernetesCloud(Machines):
         fleet = self._instances(
             [request.region], fleet=request.tags.fleet_key, instance=request.instance
         )
-        named = [one for one in fleet if one.instance == request.instance and one.is_alive]
-        return oldest_first(named)
+        return oldest_first(one for one in fleet if one.is_alive)
 
     def _create(
         self, request: LaunchRequest, place: ClusterRegion, resource: str, body: Mapping[str, Any]
@@ -311,7 +309,8 @@ class KubernetesCloud(Machines):
             self._await_pod(request, place, job)
         except SkyplaneError:
             # A refusal says to callers that no instance can appear.
-            self._delete_job(place, job["name"], job["uid"], request.instance)
+            cloud_id = f"{place.namespace}/{job['name']}/{job['uid']}"
+            self._delete_job(request.region, cloud_id, request.instance)
             raise
 
     def _await_pod(
@@ -362,8 +361,7 @@ class KubernetesCloud(Machines):
     def _is_left(self, resource: FleetResource) -> bool:
         """Delete an ended Job, or a policy unless Pods that it protects still run."""
         if resource.kind == _JOB:
-            name, uid = resource.cloud_id.split("/")[1:]
-            self._delete_job(self._options.of(resource.region), name, uid, resource.cloud_id)
+            self._delete_job(resource.region, resource.cloud_id, resource.cloud_id)
             return False
         alive = self._instances([resource.region], fleet=resource.tags.fleet_key)
         if any(one.state != "ended" for one in alive):
@@ -379,25 +377,19 @@ class KubernetesCloud(Machines):
             )
         return False
 
-    def _end(self, instance: Instance) -> None:
-        place, name = self._place(instance)
-        uid = instance.cloud_id.rpartition("/")[2]
-        self._delete_job(place, name, uid, instance.instance)
-
-    def _delete_job(self, place: ClusterRegion, name: str, uid: str, instance: str) -> None:
+    def _delete_job(self, region: str, cloud_id: str, instance: str) -> None:
         """It stays until its Pod has ended; a Job of the same name that follows it stays."""
-        try:
+        _, name, uid = cloud_id.split("/")
+        with suppress(CloudRefusal):
             self._api.call(
                 f"ending {instance}",
-                place,
+                self._options.of(region),
                 "delete",
                 "jobs",
                 name,
                 body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
                 expected=(NOT_FOUND, CONFLICT),
             )
-        except CloudRefusal:
-            return
 
     def _place(self, instance: Instance) -> tuple[ClusterRegion, str]:
         """Where an instance is, and the name of its Job."""

@@ -120,17 +120,9 @@ class SshMachines(Machines):
     def vcpus(self, region: str, instance_type: str) -> int:
         """Of the smallest host: its processors are for all regions that it has."""
         hosts = self._options.hosts[region]
-        shares = {
-            host: sum(host in group for group in self._options.hosts.values()) for host in hosts
-        }
-        facts = in_parallel(hosts, self._facts)
-        return max(
-            1,
-            min(
-                int(one["processors"]) // shares[host]
-                for host, one in zip(hosts, facts, strict=True)
-            ),
-        )
+        facts = zip(hosts, in_parallel(hosts, self._facts), strict=True)
+        shares = (int(one["processors"]) // len(self._regions_of(host)) for host, one in facts)
+        return max(1, min(shares))
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return tuple(one for one in self._described(regions) if one.tags.fleet_key == fleet_key)
