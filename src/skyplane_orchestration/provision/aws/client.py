@@ -57,13 +57,7 @@ _LISTS: Final = {
 
 
 class AwsApi:
-    """Calls of AWS's APIs; threads may share it.
-
-    Args:
-        options: credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts, and tells when credentials expire.
-    """
+    """Calls of AWS's APIs; threads may share it. Its arguments are those of `AwsCloud`."""
 
     def __init__(
         self, options: AwsOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK

@@ -82,15 +82,6 @@ class Networks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """A group's rules: those for workers, those for peers, and the others as AWS lists them."""
-
-    workers: frozenset[Ingress]
-    peers: frozenset[Ingress]
-    others: tuple[_Permission, ...]
-
-
 class SecurityGroups:
     """The security groups of fleets. Threads may share it."""
 
@@ -107,7 +98,8 @@ class SecurityGroups:
     def admit(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """See `Machines`. Raises CloudUnavailable: the group is gone."""
         group = self._required(fleet, region)
-        lacking = normal(ingress) - _rules(group).workers
+        workers, _, _ = _rules(group)
+        lacking = normal(ingress) - workers
         self._authorize(group["GroupId"], region, lacking, _WORKER)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
@@ -118,10 +110,10 @@ class SecurityGroups:
         wanted = normal(ingress)
         for wait_s in (*_RULE_WAITS_S, None):
             group = self._required(fleet, region)
-            rules = _rules(group)
-            lacking = wanted - rules.workers - rules.peers
-            closed = sorted(rules.peers - wanted)
-            if not (lacking or closed or rules.others):
+            workers, peers, others = _rules(group)
+            lacking = wanted - workers - peers
+            closed = sorted(peers - wanted)
+            if not (lacking or closed or others):
                 return
             if wait_s is None:
                 break
@@ -132,7 +124,7 @@ class SecurityGroups:
                 region,
                 "revoke_security_group_ingress",
                 group["GroupId"],
-                [*map(_permission, closed), *rules.others],
+                [*map(_permission, closed), *others],
                 "InvalidPermission.NotFound",
             )
             self._api.clock.sleep(wait_s)
@@ -264,7 +256,10 @@ def _permission(rule: Ingress, description: str = "") -> _Permission:
     }
 
 
-def _rules(group: SecurityGroupTypeDef) -> _Rules:
+def _rules(
+    group: SecurityGroupTypeDef,
+) -> tuple[set[Ingress], set[Ingress], list[_Permission]]:
+    """Those for workers, those for peers, and the others as AWS lists them."""
     workers: set[Ingress] = set()
     peers: set[Ingress] = set()
     others: list[_Permission] = []
@@ -283,4 +278,4 @@ def _rules(group: SecurityGroupTypeDef) -> _Rules:
                 else:
                     named = {name: text for name, text in source.items() if name != "Description"}
                     others.append({**head, kind: [named]})
-    return _Rules(frozenset(workers), frozenset(peers), tuple(others))
+    return workers, peers, others

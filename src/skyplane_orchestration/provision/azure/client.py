@@ -86,13 +86,7 @@ class _Polling(ARMPolling):
 
 
 class AzureApi:
-    """Calls of the Resource Manager; threads may share it.
-
-    Args:
-        options: subscription, credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts.
-    """
+    """Calls of the Resource Manager; threads may share it. Arguments: as of `AzureCloud`."""
 
     def __init__(
         self, options: AzureOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK

@@ -66,13 +66,7 @@ _error_of_response: Any = from_http_response
 
 
 class GcpApi:
-    """Calls of Compute Engine; threads may share it.
-
-    Args:
-        options: project, credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts.
-    """
+    """Calls of Compute Engine; threads may share it. Its arguments are those of `GcpCloud`."""
 
     def __init__(
         self, options: GcpOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK

@@ -39,9 +39,6 @@ _SMALL_IN_ONE_REGION_GB: Final = 4.0
 #: Instances boot in 60 to 120 s.
 _SMALL_BESIDE_CLOUDS_GB: Final = 1.0
 
-_READY_TIMEOUT_S: Final = 30.0
-_END_TIMEOUT_S: Final = 40.0
-
 #: Source and sink share the interpreter, so more readers only help while stores take their time to
 #: answer: 16 objects of 64 MiB from one that answers 30 ms late took a third longer with 2.
 _SETTINGS: Final[Mapping[str, Any]] = {"readers": 4}
@@ -158,8 +155,8 @@ class SmallJobsProvisioner(Provisioner):
                 data_host=address,
             )
         thread = FleetThread(configs, routes)
-        stack.callback(thread.stop, _END_TIMEOUT_S)
-        thread.start(_READY_TIMEOUT_S)
+        stack.callback(thread.stop, timeout_s=40.0)
+        thread.start(timeout_s=30.0)
         fleet = Fleet(
             key=spec.key,
             generation=spec.generation,
