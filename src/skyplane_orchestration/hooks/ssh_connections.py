@@ -17,8 +17,6 @@ _FROM_CONNECTION: Final = (
     *("address", "port", "user", "key_file", "host_key"),
     *sorted(HOST_SECRETS),
 )
-#: The type that the ssh provider assumes for a host key without one.
-_DEFAULT_KEY_TYPE: Final = "ssh-rsa"
 
 
 #: Connection id -> connection. Raises ConfigurationInvalid if there is none.
@@ -70,6 +68,9 @@ def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
             f"connection {connection_id!r} has a password; hosts are logged in to by keys only, so"
             " give it a key_file or a private_key"
         )
+    host_key = str(extra.get("host_key") or "")
+    if host_key and len(host_key.split()) < 2:
+        host_key = f"ssh-rsa {host_key}"  # As the ssh provider takes a key without a type.
     found = {
         "address": connection.host,
         "port": connection.port,
@@ -77,11 +78,6 @@ def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
         "key_file": key_file,
         "private_key": private_key,
         "passphrase": extra.get("private_key_passphrase") or connection.password,
-        "host_key": _host_key(str(extra.get("host_key") or "")),
+        "host_key": host_key,
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _host_key(text: str) -> str:
-    """A host key with its type: the ssh provider takes one without for RSA."""
-    return text if not text or len(text.split()) > 1 else f"{_DEFAULT_KEY_TYPE} {text}"
