@@ -54,7 +54,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
             plan = _plan_to_all(options, client)
         else:
             plan = _plan(options, client)
-            why = _explanation(options, client, plan) if options.explain else ()
+            if options.explain:
+                from skyplane_orchestration.planner import explain_plan
+
+                policy = planner_options.policy_from(options, client.grid.tags)
+                limits = planner_options.limits_from(options)
+                grid = client.grid_within_quotas((plan.src, plan.dst), policy)
+                why = explain_plan(grid, plan, limits=limits, policy=policy).sentences
     if options.plot is not None:
         from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
@@ -72,20 +78,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
         files = []
     console.print(*plan_parts(plan, *files), *sentence_parts(why))
     return SUCCESS
-
-
-def _explanation(
-    options: argparse.Namespace, client: Client, plan: TransferPlan
-) -> tuple[str, ...]:
-    from skyplane_orchestration.planner import explain_plan
-
-    policy = planner_options.policy_from(options, client.grid.tags)
-    return explain_plan(
-        client.grid_within_quotas((plan.src, plan.dst), policy),
-        plan,
-        limits=planner_options.limits_from(options),
-        policy=policy,
-    ).sentences
 
 
 def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:

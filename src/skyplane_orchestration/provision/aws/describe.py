@@ -295,21 +295,6 @@ class Ec2InstanceTypes:
         if own := options.images.get(region):
             return self._own_image(region, own, architecture)
         name = options.image_for("image_parameters", architecture, instance_type)
-        return self._own_image(region, self._by_parameter(region, name), architecture)
-
-    def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
-        what = f"looking for the image {image_id} in {region}"
-        answer = self._api.call(what, region, "describe_images", ImageIds=[image_id])
-        for entry in answer["Images"]:
-            if entry.get("Architecture") != architecture:
-                raise ConfigurationInvalid(
-                    f"the image {image_id} of {region} is for {entry.get('Architecture')}, and"
-                    f" the instance type for {architecture}; choose another image or type"
-                )
-            return Image(image_id, entry.get("RootDeviceName") or _ROOT_DEVICE)
-        raise ConfigurationInvalid(f"there is no image {image_id} in {region}")
-
-    def _by_parameter(self, region: str, name: str) -> str:
         try:
             answer = self._api.call(
                 f"looking for the image of {name} in {region}",
@@ -323,7 +308,19 @@ class Ec2InstanceTypes:
             raise ConfigurationInvalid(
                 f"{region} has no SSM parameter {name}; check image_parameters of aws"
             ) from refusal
-        return str(answer["Parameter"]["Value"])
+        return self._own_image(region, str(answer["Parameter"]["Value"]), architecture)
+
+    def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
+        what = f"looking for the image {image_id} in {region}"
+        answer = self._api.call(what, region, "describe_images", ImageIds=[image_id])
+        for entry in answer["Images"]:
+            if entry.get("Architecture") != architecture:
+                raise ConfigurationInvalid(
+                    f"the image {image_id} of {region} is for {entry.get('Architecture')}, and"
+                    f" the instance type for {architecture}; choose another image or type"
+                )
+            return Image(image_id, entry.get("RootDeviceName") or _ROOT_DEVICE)
+        raise ConfigurationInvalid(f"there is no image {image_id} in {region}")
 
 
 #: First letters of the instance families that share the two quotas.

@@ -436,10 +436,6 @@ def tail(request: Request, _: BinaryIO) -> Any:
         return ""
 
 
-def _answer(document: Request) -> None:
-    os.write(1, b"skyplane " + json.dumps(document).encode() + b"\n")
-
-
 def main() -> None:
     """Answer requests until there is none."""
     os.umask(0o077)
@@ -453,4 +449,4 @@ def main() -> None:
             answer = {"value": verb(request, stdin)}
         except OSError as error:
             answer = {"error": [error.errno, error.strerror or str(error)]}
-        _answer(answer)
+        os.write(1, b"skyplane " + json.dumps(answer).encode() + b"\n")
