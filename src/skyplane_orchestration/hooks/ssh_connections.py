@@ -35,6 +35,11 @@ def with_ssh_connections(hosts: Mapping[str, Any], get_connection: GetConnection
 
 
 def _host(entry: object, get_connection: GetConnection) -> object:
+    """The fields of `SshHost`; of a connection by the names of the ssh provider.
+
+    Its `no_host_key_check` is not obeyed: a host without a known key is refused. A password opens
+    the private key, as in the ssh provider, and is no login of its own.
+    """
     if not isinstance(entry, dict) or _CONNECTION_ID not in entry:
         return entry
     own = {name: value for name, value in entry.items() if name != _CONNECTION_ID}
@@ -45,15 +50,7 @@ def _host(entry: object, get_connection: GetConnection) -> object:
             f"a host of the skyplane connection has conn_id {connection_id!r} and"
             f" {', '.join(twice)}; the connection says that"
         )
-    return {**_fields(connection_id, get_connection(connection_id)), **own}
-
-
-def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
-    """The fields of `SshHost`, by the names of the ssh provider.
-
-    Its `no_host_key_check` is not obeyed: a host without a known key is refused. A password opens
-    the private key, as in the ssh provider, and is no login of its own.
-    """
+    connection = get_connection(connection_id)
     if connection.conn_type not in _TYPES:
         raise ConfigurationInvalid(
             f"connection {connection_id!r} has the type {connection.conn_type!r}; a host needs one"
@@ -80,4 +77,4 @@ def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
         "passphrase": extra.get("private_key_passphrase") or connection.password,
         "host_key": host_key,
     }
-    return {name: value for name, value in found.items() if value}
+    return {**{name: value for name, value in found.items() if value}, **own}

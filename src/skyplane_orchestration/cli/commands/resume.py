@@ -25,7 +25,6 @@ from skyplane_orchestration.transfer.progress_log import heading
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.model.resume_handle import ResumeHandle
 
 
 def add(commands: Subparsers) -> None:
@@ -49,7 +48,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     with as_bad_input():
         handle = ResumeHandle.from_text(_read_handle(options.handle))
-        _refuse_airflow_credentials(handle)
+        for place in (handle.job.source, handle.job.destination):
+            if place.credential_ref.startswith("airflow:"):  # Only Airflow can read them.
+                raise ConfigurationInvalid(
+                    f"this transfer takes its credentials {place.credential_ref!r} from an Airflow"
+                    " connection; clear its task in Airflow, and the next try resumes the transfer"
+                )
         client = open_client(options)
         client.check_place(handle.job.destination)
     progress = TransferProgress(handle.job, console)
@@ -86,16 +90,6 @@ def _is_up(client: Client, key: str, options: argparse.Namespace) -> bool:
     except SkyplaneError as error:
         print_may_still_run(options, key, error)
     return True
-
-
-def _refuse_airflow_credentials(handle: ResumeHandle) -> None:
-    """Raise ConfigurationInvalid for credentials that only Airflow can read."""
-    for place in (handle.job.source, handle.job.destination):
-        if place.credential_ref.startswith("airflow:"):
-            raise ConfigurationInvalid(
-                f"this transfer takes its credentials {place.credential_ref!r} from an Airflow"
-                " connection; clear its task in Airflow, and the next try resumes the transfer"
-            )
 
 
 def _read_handle(given: str) -> str:

@@ -24,7 +24,6 @@ from skyplane_orchestration.provision.fleet.account_check import (
 )
 from skyplane_orchestration.provision.provisioner import Finding
 
-_PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
 _NAME: Final = "azure permissions"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
@@ -69,7 +68,7 @@ def findings(api: AzureApi, sizes: VmSizes) -> tuple[Finding, ...]:
         credentials,
         *(
             one
-            for name in _PROVIDERS
+            for name in ("Microsoft.Compute", "Microsoft.Network")
             for one in outcomes("azure", name, [partial(_unregistered, api, name)])
         ),
         *_permissions(api, outcomes("azure", home, _attempts(api, sizes, home))),

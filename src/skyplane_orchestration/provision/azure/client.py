@@ -140,7 +140,11 @@ class AzureApi:
                 polling = _Polling(self.clock, what)
                 polling.initialize(self._client, answer, lambda _: None)
                 polling.run()
-            return _json_of(answer.http_response)
+            response: HttpResponse = answer.http_response
+            try:
+                return cast("Resource", response.json()) if response.content else {}
+            except ValueError as error:
+                raise DecodeError(message=str(error), response=response, error=error) from error
 
         return ask(
             send,
@@ -252,14 +256,6 @@ class AzureApi:
             config.authentication_policy = ARMChallengeAuthenticationPolicy(credential, scope)
         # No policy of retries: `call` repeats, with the clock of the caller.
         return ARMPipelineClient(base_url=endpoint, config=config, **_TIMEOUTS)
-
-
-def _json_of(response: HttpResponse) -> Resource:
-    """Empty for an answer without a body. Raises DecodeError."""
-    try:
-        return cast("Resource", response.json()) if response.content else {}
-    except ValueError as error:
-        raise DecodeError(message=str(error), response=response, error=error) from error
 
 
 def _wait_s(state: RetryCallState) -> float:

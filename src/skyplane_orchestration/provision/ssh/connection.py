@@ -24,7 +24,6 @@ import paramiko
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.provision.ssh.options import SshHost
 
-_MOST_SESSIONS: Final = 6
 #: Pythons that wait for the next request.
 _MOST_IDLE: Final = 2
 #: What `host_script` begins its answers with.
@@ -81,7 +80,7 @@ class HostSession:
         self._host = host
         self._timeout_s = timeout_s
         # An account may have ten sessions of a login at once, by sshd's MaxSessions.
-        self._slots = threading.BoundedSemaphore(_MOST_SESSIONS)
+        self._slots = threading.BoundedSemaphore(6)
         self._idle: deque[paramiko.Channel] = deque()
         self._client = paramiko.SSHClient()
         self._client.set_log_channel(_LOG_CHANNEL)
