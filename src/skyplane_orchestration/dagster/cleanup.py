@@ -60,11 +60,15 @@ def build_skyplane_cleanup_sensor(
     def cleanup(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         resource = getattr(context.resources, resource_key)
         client = resource.client(RunIdentity(resource.deployment, name, "cleanup"))
+        # The earliest end of a run that may have gateways: the cursor, or the hard end.
+        begin = datetime.fromtimestamp(time.time() - resource.hard_end_s, UTC)
+        if context.cursor:
+            begin = max(datetime.fromisoformat(context.cursor), begin)
         records = context.instance.get_run_records(
             dg.RunsFilter(
                 statuses=_FAILED,
                 tags={_DEPLOYMENT_TAG: resource.deployment},
-                updated_after=_begin(context.cursor, resource.hard_end_s),
+                updated_after=begin,
             ),
             order_by="update_timestamp",
             ascending=True,
@@ -79,12 +83,6 @@ def build_skyplane_cleanup_sensor(
         return dg.SkipReason(f"no gateways are left of {counted(len(done), 'run')}")
 
     return cleanup
-
-
-def _begin(cursor: str | None, hard_end_s: float) -> datetime:
-    """The earliest end of a run that may have gateways: the cursor, or the hard end."""
-    earliest = datetime.fromtimestamp(time.time() - hard_end_s, UTC)
-    return max(datetime.fromisoformat(cursor), earliest) if cursor else earliest
 
 
 def _is_re_executed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:

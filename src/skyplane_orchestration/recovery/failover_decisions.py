@@ -212,8 +212,12 @@ class Failover:
     def on(self, event: Event) -> Action:
         """The next action after this event."""
         match event:
-            case Answered():
-                return self._answered(event)
+            case Answered(epoch, has_progress):
+                if epoch > self.tenure.epoch:
+                    return self._follow(Tenure(self.tenure.lead, epoch))
+                self._silent = 0
+                self._is_idle = self._is_idle and not has_progress
+                return Poll(self.tenure)
             case Silent(reason):
                 self._silent += 1
                 self._reason = f"the lead {self.tenure.lead} is lost: {reason}"
@@ -241,13 +245,6 @@ class Failover:
                     self._is_searching = False
                     return Inspect()
                 return GiveUp(f"{self._reason}. The fleet cannot be brought up again: {reason}")
-
-    def _answered(self, event: Answered) -> Poll:
-        if event.epoch > self.tenure.epoch:
-            return self._follow(Tenure(self.tenure.lead, event.epoch))
-        self._silent = 0
-        self._is_idle = self._is_idle and not event.has_progress
-        return Poll(self.tenure)
 
     def _follow(self, tenure: Tenure) -> Poll:
         self.tenure = tenure

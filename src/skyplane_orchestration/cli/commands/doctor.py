@@ -24,7 +24,6 @@ from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.provision.fleet.account_check import CloudReport
     from skyplane_orchestration.provision.provisioner import Finding
 
 State = Literal["ok", "warn", "fail"]
@@ -90,10 +89,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
     document: dict[str, Any] = {}
     if options.cloud:
+        from skyplane_orchestration.provision.cloud_registry import open_one_cloud, read_clouds
+        from skyplane_orchestration.provision.fleet.account_check import report_on
+        from skyplane_orchestration.provision.fleet.options import InstanceOptions
+        from skyplane_orchestration.security.store_credentials import CredentialSources
+
+        file = options.clouds_file
         with as_bad_input():
             if options.src is not None:
                 raise ConfigurationInvalid("--cloud takes no SRC and DST; leave out one of the two")
-        report = _cloud_report(options)
+            cloud = open_one_cloud(options.cloud, file, options.region, CredentialSources())
+            of_fleets = read_clouds(file).options if file else InstanceOptions()
+        report = report_on(cloud, options.deployment, of_fleets)
         checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
         document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]
     else:
@@ -116,21 +123,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
         rows = [(check.state, check.name, check.detail) for check in checks]
         console.print(table(("", "check", "finding"), rows, wraps_last=True))
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
-
-
-def _cloud_report(options: argparse.Namespace) -> CloudReport:
-    from skyplane_orchestration.provision.cloud_registry import open_one_cloud, read_clouds
-    from skyplane_orchestration.provision.fleet.account_check import report_on
-    from skyplane_orchestration.provision.fleet.options import InstanceOptions
-    from skyplane_orchestration.security.store_credentials import CredentialSources
-
-    with as_bad_input():
-        cloud = open_one_cloud(
-            options.cloud, options.clouds_file, options.region, CredentialSources()
-        )
-        file = options.clouds_file
-        of_fleets = read_clouds(file).options if file else InstanceOptions()
-    return report_on(cloud, options.deployment, of_fleets)
 
 
 def _checks(client: Client) -> Iterator[Check]:

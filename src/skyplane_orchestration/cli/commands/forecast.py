@@ -60,13 +60,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
          usd(job.usd))
         for job in found.jobs
     ]  # fmt: skip
-    total = (
-        "all",
-        "",
-        "",
-        f"{sum(job.month_gb for job in found.jobs) / 1000:,.2f}",
-        usd(found.usd),
-    )
+    month_tb = sum(job.month_gb for job in found.jobs) / 1000
+    total = ("all", "", "", f"{month_tb:,.2f}", usd(found.usd))
     remarks = [text for job in found.jobs for text in _remarks(job)]
     console.print(table(columns, [*rows, total]), *(text_line(text) for text in remarks))
     return SUCCESS

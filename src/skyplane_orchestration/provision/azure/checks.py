@@ -63,6 +63,8 @@ def findings(api: AzureApi, sizes: VmSizes) -> tuple[Finding, ...]:
         if not credentials.is_ok:
             return (credentials,)
     named = options.regions or regions or ()
+    of_settings = {*(options.regions or ()), *options.subnets, *options.zones}
+    unknown = [] if regions is None else unknown_regions("azure", of_settings, regions)
     home = next((one for one in named if regions is None or one in regions), "")
     return (
         credentials,
@@ -72,13 +74,7 @@ def findings(api: AzureApi, sizes: VmSizes) -> tuple[Finding, ...]:
             for one in outcomes("azure", name, [partial(_unregistered, api, name)])
         ),
         *_permissions(api, outcomes("azure", home, _attempts(api, sizes, home))),
-        *(
-            ()
-            if regions is None
-            else unknown_regions(
-                "azure", {*(options.regions or ()), *options.subnets, *options.zones}, regions
-            )
-        ),
+        *unknown,
     )
 
 

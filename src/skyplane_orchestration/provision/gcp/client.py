@@ -217,7 +217,9 @@ class GcpApi:
     ) -> T:
         def meaning(error: BaseException) -> ErrorResponse | SkyplaneError | None:
             if isinstance(error, GoogleAPICallError):
-                return _answer(error, permission, where)
+                reasons = [one.get("reason", "") for one in error.errors if isinstance(one, dict)]
+                code, status = next(filter(None, reasons), ""), int(error.code or 0)
+                return response_of(permission, code, status, str(error.message), where)
             if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
                 return CloudAccessDenied(
                     f"{what}: the credentials for gcp cannot be used ({type(error).__name__});"
@@ -306,12 +308,6 @@ class GcpApi:
 def _in_python(name: str) -> str:
     """A name of the API as the SDK has it: `machine_types` of `machineTypes`."""
     return re.sub(r"([A-Z])", r"_\1", name).lower()
-
-
-def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResponse:
-    reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
-    code = next(filter(None, reasons), "")
-    return response_of(permission, code, int(error.code or 0), str(error.message), where)
 
 
 def credentials_of(

@@ -109,19 +109,16 @@ class KubernetesCloud(Machines):
         """Nothing: workers come through the API server, and no policy keeps that from a Pod."""
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        name = manifests.policy_name(tags.fleet_key, region)
+        name, place = manifests.policy_name(tags.fleet_key, region), self._options.of(region)
+        rules = manifests.ingress_rules(tags, place, ingress)
         try:
             self._api.call(
                 f"opening the network policy {name}",
-                self._options.of(region),
+                place,
                 "patch",
                 "networkpolicies",
                 name,
-                body={
-                    "spec": {
-                        "ingress": manifests.ingress_rules(tags, self._options.of(region), ingress)
-                    }
-                },
+                body={"spec": {"ingress": rules}},
                 expected=(NOT_FOUND,),
             )
         except CloudRefusal as refusal:

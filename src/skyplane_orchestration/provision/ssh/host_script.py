@@ -232,21 +232,17 @@ def describe(request: Request, _: BinaryIO) -> Any:
     with _locked(root, fcntl.LOCK_SH) as exists:
         processes = _processes()
         found = [_described(one, processes) for one in _instances(root)] if exists else []
+    # Those of the account, within the quota of a container.
+    processors = len(os.sched_getaffinity(0))
+    quota, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")[::2]
+    if quota.isdecimal():
+        processors = min(processors, max(1, int(quota) // int(period)))
     return {
         "instances": found,
-        "processors": _processors(),
+        "processors": processors,
         "version": list(sys.version_info[:3]),
         "now_unix_s": time.time(),
     }
-
-
-def _processors() -> int:
-    """Of the account, within the quota of a container."""
-    count = len(os.sched_getaffinity(0))
-    quota, _, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
-    if quota.isdecimal():
-        count = min(count, max(1, int(quota) // int(period)))
-    return count
 
 
 def launch(request: Request, stdin: BinaryIO) -> Any:
