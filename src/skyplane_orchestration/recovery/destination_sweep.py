@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 #: and an hour, since a lead may have written its journal half an hour before that.
 JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
 
-_DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
-
 
 @dataclass(frozen=True, slots=True)
 class SweepRule:
@@ -137,7 +135,8 @@ class _PlaceSweep:
             remains = transfer.remove(self._store)
             if remains.still_open:
                 return "failed", remains.reason
-            lost, stays = remains.reason, f"stays: {_DELETE}"
+            lost = remains.reason
+            stays = "stays: sweep with the release that wrote it, or delete it by hand"
         if lost:
             return ("failed", f"{lost}; the uploads that it names are not known, so it {stays}")
         return self._rule.done, ""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
 _POLL_S: Final = 0.005
-_LOG_TAIL_BYTES: Final = 4096
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +148,7 @@ class BringUp:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its log."""
-        tail = self.directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        tail = self.directory.gateway(node).log_tail(max_bytes=4096).strip()
         said = f"the end of its log:\n{tail}" if tail else "it left no log"
         return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}; {said}")
 
