@@ -46,19 +46,15 @@ def location_from(options: argparse.Namespace, end: str, url: str | None = None)
     if url is not None:
         return named_location(given, {"url": "destination", "endpoint_url": f"{end}_endpoint"})
     place = location_of(END_NAMES[end], given)
-    _refuse_without_effect(place, end)
-    return place
-
-
-def _refuse_without_effect(place: Location, end: str) -> None:
-    given = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
-    names = [name for name, value in given.items() if value and place.kind == "file"]
+    useless = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
+    names = [name for name, value in useless.items() if value and place.kind == "file"]
     names += [f"option {name}" for name in place.options if name in _OF_OTHER_END[end]]
     if names:
         raise InvalidLocation(
             f"--{end}-{names[0]} has no effect for {place.url!r}; omit it, or give it for the other"
             " end"
         )
+    return place
 
 
 def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -100,16 +96,13 @@ def optional_job_from(options: argparse.Namespace) -> TransferJob | None:
 
 def require_writable(job: TransferJob) -> None:
     """Check that this user can write to a destination of files. Raises InvalidLocation."""
-    if job.destination.kind == "file":
-        # The command's gateways run on this machine as this user.
-        key = "/" + job.destination.key
-        is_folder = job.recursive or key.endswith("/")
-        _require_writable(Path(key) if is_folder else Path(key).parent)
-
-
-def _require_writable(target: Path) -> None:
-    """Check the directory, or the nearest existing one above it."""
-    directory = target
+    if job.destination.kind != "file":
+        return
+    # The command's gateways run on this machine as this user.
+    key = "/" + job.destination.key
+    is_folder = job.recursive or key.endswith("/")
+    target = directory = Path(key) if is_folder else Path(key).parent
+    # A copy makes the missing ones.
     while not os.path.lexists(directory):
         directory = directory.parent
     if not directory.is_dir():

@@ -7,15 +7,11 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, signature
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from skyplane_orchestration.cli.other_tools import advice_for_option
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.text_values import options_of
-
-#: Smallest similarity of an unknown option and the option that an error suggests.
-_SIMILARITY: Final = 0.8
-
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -56,7 +52,7 @@ class Parser(argparse.ArgumentParser):
             ends = " and ".join(str(one.metavar) for one in self._actions if not one.option_strings)
             return f"; it takes {ends or 'options'} only (quote a name that has * or blanks)"
         near = difflib.get_close_matches(
-            option.partition("=")[0].lower(), self._option_string_actions, 1, _SIMILARITY
+            option.partition("=")[0].lower(), self._option_string_actions, n=1, cutoff=0.8
         )
         return f"; did you mean {near[0]}?" if near else ""
 

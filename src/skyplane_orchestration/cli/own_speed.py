@@ -18,12 +18,11 @@ from skyplane_orchestration.grids.gateway_speed import RELAY, SINK, SOURCE, Role
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import NO_LIMITS, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import SolverReport, TransferPlan
+from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.units import BYTES_PER_MIB, gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.provision.local import LocalOptions
 
@@ -33,7 +32,6 @@ _REGIONS: Final[dict[Role, str]] = {
     RELAY: "aws:us-east-2",
     SINK: "aws:us-west-2",
 }
-_CONNECTIONS: Final = 16
 _FILES, _FILE_BYTES = 8, 64 * BYTES_PER_MIB
 #: Of the first copy some seconds are those of the start; the median of the others counts.
 _COPIES: Final = 4
@@ -68,6 +66,8 @@ class Chain:
 def chain(options: LocalOptions) -> Iterator[Chain]:
     """A chain of gateways on this machine until the block ends; its secret is its own."""
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
+    from skyplane_orchestration.planner.overlay import Overlay
     from skyplane_orchestration.provision.local import LocalProvisioner
     from skyplane_orchestration.security.authority import FleetSecret
 
@@ -77,7 +77,15 @@ def chain(options: LocalOptions) -> Iterator[Chain]:
         secret=FleetSecret(secrets.token_bytes(32)),
         poll_s=0.1,
     )
-    fleet = client.provision(_plan(client.grid))
+    # One gateway in each role.
+    grid, regions = client.grid, tuple(_REGIONS.values())
+    flows = dict.fromkeys(pairwise(regions), 1.0)
+    types = dict.fromkeys(regions, grid.instance_type("aws"))
+    connections = dict.fromkeys(flows, 16)
+    overlay = Overlay(1.0, {regions: 1.0}, flows, connections, dict.fromkeys(regions, 1), types)
+    request = PlanRequest(grid, regions[0], regions[-1:], None, None, NO_LIMITS)
+    solver = SolverReport("given", 0.0, 0.0, 0.0)
+    fleet = client.provision(assemble(request, overlay, objective={}, binding=(), solver=solver))
     try:
         yield Chain(client, fleet)
     finally:
@@ -107,21 +115,6 @@ def speed_with_files() -> dict[Role, float]:
                 rounds.append(gateways.gbps_per_vcpu(*ends))
                 shutil.rmtree(copy)
         return {role: median(rates[role] for rates in rounds[1:]) for role in _REGIONS}
-
-
-def _plan(grid: Grid) -> TransferPlan:
-    """One gateway in each role."""
-    from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
-    from skyplane_orchestration.planner.overlay import Overlay
-
-    regions = tuple(_REGIONS.values())
-    flows = dict.fromkeys(pairwise(regions), 1.0)
-    types = dict.fromkeys(regions, grid.instance_type("aws"))
-    connections = dict.fromkeys(flows, _CONNECTIONS)
-    overlay = Overlay(1.0, {regions: 1.0}, flows, connections, dict.fromkeys(regions, 1), types)
-    request = PlanRequest(grid, regions[0], regions[-1:], None, None, NO_LIMITS)
-    solver = SolverReport("given", 0.0, 0.0, 0.0)
-    return assemble(request, overlay, objective={}, binding=(), solver=solver)
 
 
 def _cpu_s_of(pid: int) -> float:

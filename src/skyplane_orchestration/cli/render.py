@@ -62,44 +62,39 @@ def plan_parts(
 ) -> tuple[Table | Text, ...]:
     """The output of `plan`. An end that is a file on this machine has its path in `src` or `dst`,
     since its region is that of the other end."""
-    to_each, of_what = (" to each", " of source data") if plan.trees else ("", "")
-    rows = [
-        ("from", src or plan.src),
-        ("to", dst or ", ".join(plan.ends[1:])),
-        ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s{to_each}"),
-        *promise_rows(plan),
-        ("price", f"{usd(plan.cost.usd_per_gb)} per GB{of_what} (egress and instances)"),
-        *_separate(plan),
-        *job_rows(plan),
-    ]
     paths = () if plan.trees else plan.paths
     ways = [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in paths]
     for tree in plan.trees:
         first, *others = (f"{tail} -> {head}" for tail, head in tree.edges)
         ways += [(first, rate(tree.flow_gbps)), *((edge, "") for edge in others)]
     what = "tree" if plan.trees else "path"
-    return (key_values(rows), Text(), table((what, ">Gbit/s"), ways), Text(), *instance_parts(plan))
+    instances = [(tag, group.count, group.type) for tag, group in plan.instances.items()]
+    return (
+        key_values(_plan_rows(plan, src, dst)),
+        Text(),
+        table((what, ">Gbit/s"), ways),
+        Text(),
+        table(("region", ">instances", "type"), instances),
+        *(text_line(f"note: {note}") for note in plan.notes),
+    )
 
 
-def _separate(plan: TransferPlan) -> Iterator[tuple[str, str]]:
-    """What plans for each of several destinations would cost."""
+def _plan_rows(plan: TransferPlan, src: str | None, dst: str | None) -> Iterator[tuple[str, str]]:
+    to_each, of_what = (" to each", " of source data") if plan.trees else ("", "")
+    yield "from", src or plan.src
+    yield "to", dst or ", ".join(plan.ends[1:])
+    yield "throughput", f"{plan.throughput_gbps:.2f} Gbit/s{to_each}"
+    if plan.expected_gbps is not None and plan.promised_gbps is not None:
+        promised = f"{plan.promised_gbps:.2f} Gbit/s, in {plan.confidence:.0%} of transfers"
+        yield "expected", f"{plan.expected_gbps:.2f} Gbit/s"
+        yield "promised", promised
+    yield "price", f"{usd(plan.cost.usd_per_gb)} per GB{of_what} (egress and instances)"
+    # What plans for each of several destinations would cost.
     if plan.separate_usd_per_gb is not None:
         saving = plan.separate_usd_per_gb - plan.cost.usd_per_gb
         saves = f"; the shared plan saves {usd(saving)}" if saving >= 0 else ""
         text = f"{usd(plan.separate_usd_per_gb)} per GB with one plan per destination{saves}"
         yield "separate", text
-
-
-def promise_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
-    """The expected and the promised rate, where the plan has them."""
-    if plan.expected_gbps is not None and plan.promised_gbps is not None:
-        promised = f"{plan.promised_gbps:.2f} Gbit/s, in {plan.confidence:.0%} of transfers"
-        yield "expected", f"{plan.expected_gbps:.2f} Gbit/s"
-        yield "promised", promised
-
-
-def job_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
-    """Volume, time, cost, what binds, the proof and the grid of a plan."""
     if plan.volume_gb is not None:
         yield "volume", volume(plan.volume_gb)
         yield "time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"
@@ -109,15 +104,6 @@ def job_rows(plan: TransferPlan) -> Iterator[tuple[str, str]]:
     if plan.solver.status == "feasible":
         yield "proven", f"no plan is better by more than {plan.solver.gap:.2%}"
     yield "grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}"
-
-
-def instance_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
-    """The instances of a plan, and its notes."""
-    instances = table(
-        ("region", ">instances", "type"),
-        [(tag, group.count, group.type) for tag, group in plan.instances.items()],
-    )
-    return (instances, *(text_line(f"note: {note}") for note in plan.notes))
 
 
 def cost_items(cost: PlanCost) -> str:

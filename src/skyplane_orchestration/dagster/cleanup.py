@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _DEPLOYMENT_TAG: Final = "skyplane/deployment"
 _FLEET_TAG: Final = "skyplane/fleet/"
 
-#: Dagster's own tag of a re-execution.
-_ROOT_RUN_TAG: Final = "dagster/root_run_id"
-
 _FAILED: Final = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _ENDED: Final = (*_FAILED, dg.DagsterRunStatus.SUCCESS)
 _NOT_ENDED: Final = tuple(status for status in dg.DagsterRunStatus if status not in _ENDED)
@@ -63,11 +60,15 @@ def build_skyplane_cleanup_sensor(
     def cleanup(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         resource = getattr(context.resources, resource_key)
         client = resource.client(RunIdentity(resource.deployment, name, "cleanup"))
+        # The earliest end of a run that may have gateways: the cursor, or the hard end.
+        begin = datetime.fromtimestamp(time.time() - resource.hard_end_s, UTC)
+        if context.cursor:
+            begin = max(datetime.fromisoformat(context.cursor), begin)
         records = context.instance.get_run_records(
             dg.RunsFilter(
                 statuses=_FAILED,
                 tags={_DEPLOYMENT_TAG: resource.deployment},
-                updated_after=_begin(context.cursor, resource.hard_end_s),
+                updated_after=begin,
             ),
             order_by="update_timestamp",
             ascending=True,
@@ -84,18 +85,13 @@ def build_skyplane_cleanup_sensor(
     return cleanup
 
 
-def _begin(cursor: str | None, hard_end_s: float) -> datetime:
-    """The earliest end of a run that may have gateways: the cursor, or the hard end."""
-    earliest = datetime.fromtimestamp(time.time() - hard_end_s, UTC)
-    return max(datetime.fromisoformat(cursor), earliest) if cursor else earliest
-
-
 def _is_re_executed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether another run with the same first run, and so the same fleet, has not ended."""
     root = run.root_run_id or run.run_id
     family = (
         dg.RunsFilter(run_ids=[root], statuses=_NOT_ENDED),
-        dg.RunsFilter(tags={_ROOT_RUN_TAG: root}, statuses=_NOT_ENDED),
+        # Dagster's own tag of a re-execution.
+        dg.RunsFilter(tags={"dagster/root_run_id": root}, statuses=_NOT_ENDED),
     )
     return any(instance.get_runs_count(each) for each in family)
 

@@ -56,10 +56,16 @@ def skyplane_assets(
     if not jobs:
         raise ConfigurationInvalid("jobs is empty; give at least one TransferJob by its name")
     translator = translator or DagsterSkyplaneTranslator()
-    specs = [
-        _spec(translator, SkyplaneTranslatorData(asset, job), partitions_def)
-        for asset, job in jobs.items()
-    ]
+    specs = []
+    for asset, job in jobs.items():
+        # The op takes the job from the metadata.
+        metadata = {JOB_METADATA: dg.MetadataValue.json(job.to_dict())}
+        spec = translator.get_asset_spec(SkyplaneTranslatorData(asset, job))
+        spec = spec.merge_attributes(metadata=metadata)
+        if partitions_def is not None:
+            spec = spec.replace_attributes(partitions_def=partitions_def)
+        require_partitioned(job, spec.partitions_def)
+        specs.append(spec)
     return dg.multi_asset(
         specs=specs,
         check_specs=[check_spec(spec.key) for spec in specs] if checks else None,
@@ -70,18 +76,3 @@ def skyplane_assets(
         op_tags=op_tags,
         retry_policy=retry_policy,
     )
-
-
-def _spec(
-    translator: DagsterSkyplaneTranslator,
-    data: SkyplaneTranslatorData,
-    partitions_def: dg.PartitionsDefinition[str] | None,
-) -> dg.AssetSpec:
-    """The asset that the translator makes, with the job for the op."""
-    spec = translator.get_asset_spec(data).merge_attributes(
-        metadata={JOB_METADATA: dg.MetadataValue.json(data.job.to_dict())}
-    )
-    if partitions_def is not None:
-        spec = spec.replace_attributes(partitions_def=partitions_def)
-    require_partitioned(data.job, spec.partitions_def)
-    return spec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import dagster as dg
 
@@ -12,10 +11,6 @@ from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.transfer.task_log import log_sweep
-
-#: Listing destinations costs requests.
-_FLEETS_EVERY_S: Final = 900
-_DESTINATIONS_EVERY_S: Final = 21_600
 
 
 @checks_arguments
@@ -43,7 +38,7 @@ def build_skyplane_sweep_sensor(
         minimum_interval_seconds: default: 15 minutes, or 6 hours with destinations.
     """
     places = [unpartitioned("destinations", place) for place in destinations]
-    default_s = _DESTINATIONS_EVERY_S if destinations else _FLEETS_EVERY_S
+    default_s = 21_600 if destinations else 900  # Listing destinations costs requests.
 
     @dg.sensor(
         name=name,

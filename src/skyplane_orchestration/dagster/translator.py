@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
 import dagster as dg
 
@@ -13,8 +12,6 @@ from skyplane_orchestration.dagster.placeholders import names_in
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class DagsterSkyplaneTranslator:
 
         Raises ConfigurationInvalid for a name that is no key.
         """
-        if not _NAME.fullmatch(data.name):
+        if not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", data.name):
             raise ConfigurationInvalid(
                 f"{data.name!r} in jobs is no asset key; use letters, digits, _ and -, and /"
                 " between its parts"

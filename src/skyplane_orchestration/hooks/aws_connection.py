@@ -84,9 +84,13 @@ def aws_credentials(
     )
     # More than the fields with keys says then what the credentials are.
     if is_own_session or (extra.get("role_arn") and not is_unassumed):
-        from_hook = _hook_session(connection_id)
-        if from_hook is not None:
-            return session_credentials("s3", from_hook)
+        try:
+            from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+        except ModuleNotFoundError:
+            pass
+        else:
+            hook = AwsBaseHook(aws_conn_id=connection_id, client_type="s3")
+            return session_credentials("s3", hook.get_session)
     values = _keys(connection, connection_id, extra)
     if extra.get("role_arn"):
         values |= _role(connection_id, extra)
@@ -168,15 +172,6 @@ def _has_plain_role(extra: Mapping[str, Any]) -> bool:
     method = extra.get("assume_role_method", _METHODS[0])
     by_file = method == _WEB_IDENTITY and extra.get(f"{_WEB_IDENTITY}_federation") == "file"
     return bool(extra.get("role_arn")) and (method == _METHODS[0] or by_file)
-
-
-def _hook_session(connection_id: str) -> Any:
-    """A function that opens the session of the provider's hook; None without the provider."""
-    try:
-        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
-    except ModuleNotFoundError:
-        return None
-    return AwsBaseHook(aws_conn_id=connection_id, client_type="s3").get_session
 
 
 def _keys(

@@ -47,9 +47,13 @@ def google_credentials(
     if extra.get("is_anonymous"):
         return None
     if any(extra.get(name) for name in _OF_HOOK):
-        from_hook = _hook_credentials(connection_id)
-        if from_hook is not None:
-            return session_credentials("gcs", from_hook)
+        try:
+            from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+        except ModuleNotFoundError:
+            pass
+        else:
+            hook = GoogleBaseHook(gcp_conn_id=connection_id)
+            return session_credentials("gcs", hook.get_credentials)
         refuse_fields(connection_id, extra, _OF_HOOK)
     key = extra.get("keyfile_dict")
     values = {
@@ -70,12 +74,3 @@ def google_place(connection: ConnectionLike, connection_id: str, location: Locat
     if not extra_fields(connection, connection_id, _TYPES, _PREFIX).get("is_anonymous"):
         return location
     return replace(location, options={"anonymous": "true", **location.options})
-
-
-def _hook_credentials(connection_id: str) -> Any:
-    """A function that returns the hook's credentials; None without the provider."""
-    try:
-        from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
-    except ModuleNotFoundError:
-        return None
-    return GoogleBaseHook(gcp_conn_id=connection_id).get_credentials

@@ -16,7 +16,6 @@ from skyplane_orchestration.hooks.ssh_connections import (
     with_ssh_connections,
 )
 
-_WHAT: Final = "the skyplane connection"
 #: Fields of a host that choose what runs there.
 _PROGRAMS: Final = frozenset({"image", "python"})
 
@@ -47,7 +46,7 @@ class Settings(ClientSettings):
         given: dict[str, Any] = {
             name: _OBJECTS[name](name, value)
             if name in _OBJECTS
-            else typed_field(types[name], value, name, _WHAT)
+            else typed_field(types[name], value, name, "the skyplane connection")
             for name, value in extra.items()
         }
         if connection.password:

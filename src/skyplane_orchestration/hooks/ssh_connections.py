@@ -17,8 +17,6 @@ _FROM_CONNECTION: Final = (
     *("address", "port", "user", "key_file", "host_key"),
     *sorted(HOST_SECRETS),
 )
-#: The type that the ssh provider assumes for a host key without one.
-_DEFAULT_KEY_TYPE: Final = "ssh-rsa"
 
 
 #: Connection id -> connection. Raises ConfigurationInvalid if there is none.
@@ -37,6 +35,11 @@ def with_ssh_connections(hosts: Mapping[str, Any], get_connection: GetConnection
 
 
 def _host(entry: object, get_connection: GetConnection) -> object:
+    """The fields of `SshHost`; of a connection by the names of the ssh provider.
+
+    Its `no_host_key_check` is not obeyed: a host without a known key is refused. A password opens
+    the private key, as in the ssh provider, and is no login of its own.
+    """
     if not isinstance(entry, dict) or _CONNECTION_ID not in entry:
         return entry
     own = {name: value for name, value in entry.items() if name != _CONNECTION_ID}
@@ -47,15 +50,7 @@ def _host(entry: object, get_connection: GetConnection) -> object:
             f"a host of the skyplane connection has conn_id {connection_id!r} and"
             f" {', '.join(twice)}; the connection says that"
         )
-    return {**_fields(connection_id, get_connection(connection_id)), **own}
-
-
-def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
-    """The fields of `SshHost`, by the names of the ssh provider.
-
-    Its `no_host_key_check` is not obeyed: a host without a known key is refused. A password opens
-    the private key, as in the ssh provider, and is no login of its own.
-    """
+    connection = get_connection(connection_id)
     if connection.conn_type not in _TYPES:
         raise ConfigurationInvalid(
             f"connection {connection_id!r} has the type {connection.conn_type!r}; a host needs one"
@@ -70,6 +65,9 @@ def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
             f"connection {connection_id!r} has a password; hosts are logged in to by keys only, so"
             " give it a key_file or a private_key"
         )
+    host_key = str(extra.get("host_key") or "")
+    if host_key and len(host_key.split()) < 2:
+        host_key = f"ssh-rsa {host_key}"  # As the ssh provider takes a key without a type.
     found = {
         "address": connection.host,
         "port": connection.port,
@@ -77,11 +75,6 @@ def _fields(connection_id: str, connection: ConnectionLike) -> dict[str, Any]:
         "key_file": key_file,
         "private_key": private_key,
         "passphrase": extra.get("private_key_passphrase") or connection.password,
-        "host_key": _host_key(str(extra.get("host_key") or "")),
+        "host_key": host_key,
     }
-    return {name: value for name, value in found.items() if value}
-
-
-def _host_key(text: str) -> str:
-    """A host key with its type: the ssh provider takes one without for RSA."""
-    return text if not text or len(text.split()) > 1 else f"{_DEFAULT_KEY_TYPE} {text}"
+    return {**{name: value for name, value in found.items() if value}, **own}

@@ -21,9 +21,6 @@ from skyplane_orchestration.model.result import TransferResult
 
 SCHEMA_VERSION: Final = 1
 
-#: The name of a whole bucket; some lineage backends fail on an empty one.
-_WHOLE_BUCKET: Final = "/"
-
 #: Characters that a URI has as they are, beside letters and digits (RFC 3986, `pchar`).
 _SAFE_IN_URI: Final = "/:@!$&'()*+,;=-._~"
 
@@ -52,7 +49,8 @@ def dataset_of(location: Location, region: str = "") -> Dataset:
     name = location.key.strip("/")
     return Dataset(
         namespace=_namespace(location),
-        name=f"/{name}" if location.kind == "file" else name or _WHOLE_BUCKET,
+        # The name of a whole bucket; some lineage backends fail on an empty one.
+        name=f"/{name}" if location.kind == "file" else name or "/",
         uri=location.url,
         region=location.region or region,
     )

@@ -73,7 +73,23 @@ def lineage_of(facts: Mapping[str, Any], error: str = "") -> TransferLineage:
     """
     run_facets: dict[str, RunFacet] = {}
     if "state" in facts:
-        run_facets["skyplane"] = _run_facet(facts)
+        cost = dict(facts["planned_cost"])
+        run_facets["skyplane"] = SkyplaneRunFacet(
+            transferKey=facts["transfer_key"],
+            state=facts["state"],
+            gateways=facts["gateways"],
+            plan={name: facts[name] for name in ("relays", "instances", "grid", "edges")},
+            predicted={"gbps": facts["planned_gbps"], "usd": facts["estimated_usd"]},
+            achieved={
+                "gbps": facts["goodput_gbps"],
+                "seconds": facts["seconds"],
+                "bytes": facts["bytes"],
+                "objects": facts["copied"],
+                "failed": facts["failed"],
+                "usd": cost["total_usd"],
+            },
+            cost=cost,
+        )
     if error:
         run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(error, "PYTHON")
     return TransferLineage(
@@ -122,28 +138,3 @@ def _dataset_facets(row: Mapping[str, Any]) -> dict[str, DatasetFacet]:
             [symlinks_dataset.Identifier(short, name, "FILE")]
         )
     return facets
-
-
-def _run_facet(facts: Mapping[str, Any]) -> SkyplaneRunFacet:
-    cost = dict(facts["planned_cost"])
-    return SkyplaneRunFacet(
-        transferKey=facts["transfer_key"],
-        state=facts["state"],
-        gateways=facts["gateways"],
-        plan={
-            "relays": facts["relays"],
-            "instances": facts["instances"],
-            "grid": facts["grid"],
-            "edges": facts["edges"],
-        },
-        predicted={"gbps": facts["planned_gbps"], "usd": facts["estimated_usd"]},
-        achieved={
-            "gbps": facts["goodput_gbps"],
-            "seconds": facts["seconds"],
-            "bytes": facts["bytes"],
-            "objects": facts["copied"],
-            "failed": facts["failed"],
-            "usd": cost["total_usd"],
-        },
-        cost=cost,
-    )

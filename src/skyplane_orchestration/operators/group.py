@@ -143,14 +143,12 @@ class SkyplaneTransferGroup(TaskGroup):
             self.transfer = SkyplaneTransferOperator(**arguments_of("transfer", fleet=fleet))
             self.teardown = SkyplaneTeardownOperator(**arguments_of("teardown", fleet=fleet))
             self.finish = SkyplaneFinishOperator(**arguments_of("finish"))
-        self._wire(overrides.get("teardown", {}).get("trigger_rule", TriggerRule.ALL_DONE))
-
-    def _wire(self, teardown_rule: TriggerRule | str) -> None:
         self.plan >> self.provision >> self.transfer >> self.teardown
         self.teardown.as_teardown(setups=self.provision, on_failure_fail_dagrun=True)
         # The default rule of a teardown needs a successful setup. A failed setup may have
         # left gateways, for example if its worker died.
-        self.teardown.trigger_rule = TriggerRule(teardown_rule)
+        rule = overrides.get("teardown", {}).get("trigger_rule", TriggerRule.ALL_DONE)
+        self.teardown.trigger_rule = TriggerRule(rule)
         # Only the last tasks decide about a run. Without `finish`, a successful teardown
         # would hide a failed transfer.
         self.transfer >> self.finish

@@ -40,7 +40,9 @@ def remote_executor(wanted: str | None) -> str:
     entries = [entry.strip() for entry in configured.split(",")]
     chosen = entries[0]
     if wanted is not None:
-        chosen = next((entry for entry in entries if wanted in _names_of(entry)), wanted)
+        # An alias, a path or a class.
+        names = {entry: (*entry.rpartition(":")[::2], _class_of(entry)) for entry in entries}
+        chosen = next((entry for entry in entries if wanted in names[entry]), wanted)
     name = _class_of(chosen)
     return "" if name in _ON_ONE_MACHINE else name
 
@@ -48,11 +50,6 @@ def remote_executor(wanted: str | None) -> str:
 def _class_of(entry: str) -> str:
     """The class of `alias:path.to.Class`, of a path or of a name."""
     return entry.rpartition(":")[2].rpartition(".")[2]
-
-
-def _names_of(entry: str) -> tuple[str, str, str]:
-    alias, _, path = entry.rpartition(":")
-    return alias, path, _class_of(entry)
 
 
 class SkyplanePlanOperator(SkyplaneJobOperator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.model.location import Location, named_location
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 #: A URL, a location, or its `to_dict()`.
 Destination = str | Location | Mapping[str, Any]
-
-#: Rows of each list in XCom.
-_MAX_XCOM_ROWS: Final = 100
 
 
 class SkyplaneSweepOperator(SkyplaneOperator):
@@ -81,7 +78,8 @@ class SkyplaneSweepOperator(SkyplaneOperator):
         log_sweep(self.log, report)
         if report.left:
             raise TeardownIncomplete(report.failure)
-        return report.to_dict(_MAX_XCOM_ROWS)
+        # Rows of each list in XCom.
+        return report.to_dict(most_rows=100)
 
     def _locations(self) -> list[Location]:
         from skyplane_orchestration.hooks.credential_refs import credential_ref

@@ -144,7 +144,9 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             self.log.info("%s", heading(job))
         if self.destinations:
             return self._to_all(context, client, jobs)
-        fleet = None if self._is_one_task else self._given_fleet()
+        if not (self.fleet or self._is_one_task):
+            raise ConfigurationInvalid("the provision task left no fleet; run it again")
+        fleet = Fleet.from_dict(self.fleet) if self.fleet else None
         fleets = [] if fleet is None else [fleet]
         # The client itself ends a transfer on a fleet of its own.
         arguments = self._run_arguments(context, client, fleets, cancels=fleet is not None)
@@ -310,11 +312,6 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             cancel_on_kill=self.cancel_on_kill,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
-
-    def _given_fleet(self) -> Fleet:
-        if not self.fleet:
-            raise ConfigurationInvalid("the provision task left no fleet; run it again")
-        return Fleet.from_dict(self.fleet)
 
     def report_timeout(self, context: Context) -> None:
         if self._seen is None:

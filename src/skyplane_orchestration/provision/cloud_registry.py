@@ -144,7 +144,6 @@ def open_one_cloud(
     path: Path | None,
     regions: Sequence[str],
     sources: CredentialSources,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> Machines:
     """One cloud, to ask something of it.
 
@@ -175,7 +174,7 @@ def open_one_cloud(
         settings = of_file.clouds[name]
     if regions:
         settings = {**settings, "regions": list(regions)}
-    return _opened(name, settings, sources, clock)
+    return _opened(name, settings, sources, SYSTEM_CLOCK)
 
 
 def _ambient_settings(name: str) -> Mapping[str, Any]:

@@ -22,7 +22,6 @@ from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.provision.fleet.machines import Reach
 
-_WHOLE: Final = Fraction(1)
 #: Of routes that measure: those of plans count from 0, and numbers end at 65,535.
 _FIRST_PROBE: Final = 1 << 15
 
@@ -261,7 +260,7 @@ def _pieces(
         if not group:
             raise ConfigurationInvalid(f"the plan has a path over {region}, which has no gateway")
     cuts = sorted({Fraction(k, len(group)) for group in groups for k in range(len(group))})
-    ends = [*cuts[1:], _WHOLE]
+    ends = [*cuts[1:], Fraction(1)]
     return [
         (tuple(group[int(begin * len(group))] for group in groups), end - begin)
         for begin, end in zip(cuts, ends, strict=True)

@@ -42,10 +42,6 @@ log = logging.getLogger(__name__)
 #: and an hour, since a lead may have written its journal half an hour before that.
 JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
 
-_DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
-
-_NO_FLAG: Final = "no journal names it, and it may be another tool's"
-
 
 @dataclass(frozen=True, slots=True)
 class SweepRule:
@@ -94,20 +90,19 @@ class _PlaceSweep:
         try:
             found = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
             # Ages are times of the store, so its clock tells the time; known since the listing.
-            self._rule = replace(self._rule, now_unix_s=self._now_unix_s())
+            ahead_s = ahead_s_of(self._store)
+            if name_difference(self._place.url, ahead_s):
+                self._rule = replace(self._rule, now_unix_s=self._rule.now_unix_s + ahead_s)
             transfers.extend(self._transfer(each) for each in found)
-            uploads.extend(self._uploads())
+            index = JournalIndex(self._store)
+            left = old_uploads(self._store, self._folder, self._rule.before_unix_s)
+            uploads.extend(filter(None, (self._orphan(index, one) for one in left)))
             files = old_orphan_files(self._store, self._folder, self._rule.before_unix_s)
             uploads.extend(map(self._orphan_file, files))
         except SkyplaneError as failure:
             log.warning("%s is not swept to the end: %s", self._place.url, failure)
             error = failure.message
         return SweptPlace(self._place.url, tuple(transfers), tuple(uploads), error)
-
-    def _now_unix_s(self) -> float:
-        ahead_s = ahead_s_of(self._store)
-        is_off = name_difference(self._place.url, ahead_s)
-        return self._rule.now_unix_s + (ahead_s if is_off else 0.0)
 
     def _transfer(self, transfer: LeftTransfer) -> SweptTransfer:
         outcome: Outcome
@@ -140,19 +135,13 @@ class _PlaceSweep:
             remains = transfer.remove(self._store)
             if remains.still_open:
                 return "failed", remains.reason
-            lost, stays = remains.reason, f"stays: {_DELETE}"
+            lost = remains.reason
+            stays = "stays: sweep with the release that wrote it, or delete it by hand"
         if lost:
             return ("failed", f"{lost}; the uploads that it names are not known, so it {stays}")
         return self._rule.done, ""
 
     # -- uploads and files that no journal names
-
-    def _uploads(self) -> Iterator[SweptUpload]:
-        index = JournalIndex(self._store)
-        for upload in old_uploads(self._store, self._folder, self._rule.before_unix_s):
-            row = self._orphan(index, upload)
-            if row is not None:
-                yield row
 
     def _orphan(self, index: JournalIndex, upload: UploadInfo) -> SweptUpload | None:
         """None if a journal names it."""
@@ -188,5 +177,5 @@ class _PlaceSweep:
     def _orphan_outcome(self) -> tuple[Outcome, str]:
         """The outcome for an old upload or file of no transfer, and why."""
         if not self._rule.orphaned_uploads:
-            return "kept", _NO_FLAG
+            return "kept", "no journal names it, and it may be another tool's"
         return self._rule.done, ""

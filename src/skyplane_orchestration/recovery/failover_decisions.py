@@ -56,6 +56,13 @@ class FleetView:
         return self.running or self.unacknowledged
 
 
+@dataclass(frozen=True, slots=True)
+class _Because:
+    """What has a reason, in words."""
+
+    reason: str
+
+
 # ---------------------------------------------------------------- events
 
 
@@ -71,11 +78,8 @@ class Answered:
     has_progress: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Silent:
+class Silent(_Because):
     """The lead did not answer a poll."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,8 @@ class Displaced:
     has_other_plan: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(_Because):
     """The lead gave up because it lost the other gateways."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +111,8 @@ class Submitted:
     tenure: Tenure
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitFailed:
+class SubmitFailed(_Because):
     """The submit failed: a gateway did not answer, or paths are broken."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +120,8 @@ class FleetRestored:
     """The fleet is up again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreFailed:
+class RestoreFailed(_Because):
     """The fleet did not come up again."""
-
-    reason: str
 
 
 Event = (
@@ -174,11 +169,8 @@ class RestoreFleet:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(_Because):
     """End with a failure that has this reason."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +212,12 @@ class Failover:
     def on(self, event: Event) -> Action:
         """The next action after this event."""
         match event:
-            case Answered():
-                return self._answered(event)
+            case Answered(epoch, has_progress):
+                if epoch > self.tenure.epoch:
+                    return self._follow(Tenure(self.tenure.lead, epoch))
+                self._silent = 0
+                self._is_idle = self._is_idle and not has_progress
+                return Poll(self.tenure)
             case Silent(reason):
                 self._silent += 1
                 self._reason = f"the lead {self.tenure.lead} is lost: {reason}"
@@ -250,13 +246,6 @@ class Failover:
                     return Inspect()
                 return GiveUp(f"{self._reason}. The fleet cannot be brought up again: {reason}")
 
-    def _answered(self, event: Answered) -> Poll:
-        if event.epoch > self.tenure.epoch:
-            return self._follow(Tenure(self.tenure.lead, event.epoch))
-        self._silent = 0
-        self._is_idle = self._is_idle and not event.has_progress
-        return Poll(self.tenure)
-
     def _follow(self, tenure: Tenure) -> Poll:
         self.tenure = tenure
         self._silent = 0
@@ -274,7 +263,9 @@ class Failover:
             self._may_search, self._is_searching = False, True
             return RestoreFleet()
         if has_ended:
-            return self._ended_well(view)
+            if view.newest == Tenure(self.tenure.lead, self._acknowledged_epoch):
+                return self._follow(view.newest)
+            return EndWell(self._acknowledged_epoch)
         if not view.sources or not view.sinks:
             return self._restore()
         if self._is_moving:
@@ -284,17 +275,10 @@ class Failover:
         else:
             self.failovers += 1
             self._is_idle = True
-        tenure = Tenure(self._next(view.sources), max(view.next_epoch, self.tenure.epoch + 1))
+        # Another source than the lost lead, if there is one.
+        lead = next((node for node in view.sources if node != self.tenure.lead), view.sources[0])
+        tenure = Tenure(lead, max(view.next_epoch, self.tenure.epoch + 1))
         return Submit(tenure, view.sources, view.sinks)
-
-    def _ended_well(self, view: FleetView) -> Poll | EndWell:
-        if view.newest == Tenure(self.tenure.lead, self._acknowledged_epoch):
-            return self._follow(view.newest)
-        return EndWell(self._acknowledged_epoch)
-
-    def _next(self, sources: tuple[str, ...]) -> str:
-        """Another source than the lost lead, if there is one."""
-        return next((node for node in sources if node != self.tenure.lead), sources[0])
 
     def _exhausted(self) -> str:
         """Why there is no further failover; empty when there may be one."""

@@ -18,6 +18,7 @@ from skyplane_orchestration.report.task_documents import TaskDocuments
 PLAN, FLEET, TRANSFER, LINEAGE = "plan", "fleet", "transfer", "lineage"
 
 _RATES: Final = "flow, Gbit/s"
+_RATES_OF_EDGES: Final = ("modelled", "probed", "planned", "achieved")
 _IN_PLACE: Final = "A cloud refused the plan of this task. The fleet of task {} runs this plan."
 
 
@@ -160,33 +161,18 @@ def _transfer(result: TransferResult) -> Html:
     rows = [
         [one.source, one.destination, one.code, one.reason, one.attempts] for one in result.failures
     ]
+    edges = []
+    for edge in result.edges:
+        gbps = (getattr(edge, f"{one}_gbps") for one in _RATES_OF_EDGES)
+        rates = ("" if one is None else rate(one) for one in gbps)
+        edges.append([f"{edge.src} to {edge.dst}", *rates, size(edge.sent_bytes)])
     more = f"{counted(result.failed - len(rows), 'more object')} failed; the manifest has all."
     return html.section(
         TRANSFER,
         "Transfer",
         html.facts(summary),
         _counts(result),
-        html.table(
-            [
-                "edge",
-                "modelled, Gbit/s",
-                "probed, Gbit/s",
-                "planned, Gbit/s",
-                "achieved, Gbit/s",
-                "sent",
-            ],
-            [
-                [
-                    f"{edge.src} to {edge.dst}",
-                    "" if edge.modelled_gbps is None else rate(edge.modelled_gbps),
-                    "" if edge.probed_gbps is None else rate(edge.probed_gbps),
-                    rate(edge.planned_gbps),
-                    rate(edge.achieved_gbps),
-                    size(edge.sent_bytes),
-                ]
-                for edge in result.edges
-            ],
-        ),
+        html.table(["edge", *(f"{one}, Gbit/s" for one in _RATES_OF_EDGES), "sent"], edges),
         _cost(result),
         html.table(["failed object", "destination", "code", "reason", "tries"], rows),
         html.paragraph(more) if rows and result.failed > len(rows) else Html(""),

@@ -86,13 +86,9 @@ def documents_of(
         if isinstance(made, Fleet):
             given["plan"] = made.plan
         found = replace(found, **given)
-    return _with_running_plan(found, in_place or {})
-
-
-def _with_running_plan(found: TaskDocuments, in_place: Mapping[str, Any]) -> TaskDocuments:
     if found.fleet is not None:
         return found  # The plan of a fleet is the one that it runs.
-    for task, document in in_place.items():
+    for task, document in (in_place or {}).items():
         try:
             plans = PlanInPlace.from_dict(document)
         except ConfigurationInvalid as error:

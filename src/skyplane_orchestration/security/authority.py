@@ -35,7 +35,6 @@ MINIMUM_SECRET_BYTES: Final = 32
 CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR
 
 _KEY_BYTES: Final = 32
-_INFO_PREFIX: Final = b"skyplane-orchestration v1 "
 
 
 def default_secret_path() -> Path:
@@ -175,7 +174,7 @@ class Authority:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        info = _INFO_PREFIX + label.encode() + b"\0" + context.encode()
+        info = b"skyplane-orchestration v1 " + label.encode() + b"\0" + context.encode()
         derivation = HKDF(
             algorithm=SHA256(), length=_KEY_BYTES, salt=self.fleet_key.encode(), info=info
         )

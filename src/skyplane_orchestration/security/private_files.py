@@ -8,11 +8,8 @@ import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-
-_GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def config_path(name: str) -> Path:
@@ -55,7 +52,7 @@ def _read(path: Path, what: str) -> str:
         os.close(descriptor)
         raise ConfigurationInvalid(f"{what} {path} is not a regular file")
     with os.fdopen(descriptor, encoding="utf-8") as file:
-        if status.st_mode & _GROUP_AND_OTHERS:
+        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigurationInvalid(
                 f"{what} {path} has mode {stat.S_IMODE(status.st_mode):04o}, so"
                 f" other users can read it; run `chmod 600 {path}`, and create a new one if"

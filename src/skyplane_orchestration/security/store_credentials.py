@@ -49,10 +49,17 @@ def purpose_of(location: Location) -> str:
 
 
 def _from_environment(prefix: str, location: Location) -> Credentials | None:
-    if location.kind == "gcs":
-        return _gcs_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
+    scopes = location.options.get(SCOPES_OPTION, "")
     if location.kind == "azure":
-        return _azure_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
+        return _azure_from_environment(prefix, scopes)
+    if location.kind == "gcs":
+        found = variables(prefix, GCS_NAMES)
+        if not found:
+            known = ", ".join(f"{prefix}_{name.upper()}" for name in GCS_NAMES)
+            raise ConfigurationInvalid(
+                f"credentials env:{prefix} need one of the variables {known}"
+            )
+        return sendable_credentials("gcs", {**found, "scopes": scopes})
     found = variables(prefix, _S3_NAMES)
     for name in _S3_NAMES[:2]:
         if name not in found:
@@ -61,14 +68,6 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
                 "which is not set"
             )
     return Credentials(found)
-
-
-def _gcs_from_environment(prefix: str, scopes: str) -> Credentials | None:
-    found = variables(prefix, GCS_NAMES)
-    if not found:
-        names = ", ".join(f"{prefix}_{name.upper()}" for name in GCS_NAMES)
-        raise ConfigurationInvalid(f"credentials env:{prefix} need one of the variables {names}")
-    return sendable_credentials("gcs", {**found, "scopes": scopes})
 
 
 def _azure_from_environment(prefix: str, scopes: str) -> Credentials | None:

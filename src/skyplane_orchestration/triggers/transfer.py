@@ -69,15 +69,10 @@ class SkyplaneTransferTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The path of this class, and its arguments as JSON data without a secret."""
+        names = ("skyplane_conn_id", "identity", "watched", "poll_interval_s", "cancel_on_kill")
         return (
             "skyplane_orchestration.triggers.transfer.SkyplaneTransferTrigger",
-            {
-                "skyplane_conn_id": self.skyplane_conn_id,
-                "identity": self.identity,
-                "watched": self.watched,
-                "poll_interval_s": self.poll_interval_s,
-                "cancel_on_kill": self.cancel_on_kill,
-            },
+            {name: getattr(self, name) for name in names},
         )
 
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Final
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.console import Console
@@ -14,8 +13,6 @@ from skyplane_orchestration.cli.option_parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import size
 from skyplane_orchestration.provision.fleet.software import PYTHONS, write_bundle
-
-_PYTHON: Final = re.compile(r"3\.1[123]")
 
 
 def add(commands: Subparsers) -> None:
@@ -37,7 +34,7 @@ def add(commands: Subparsers) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         for python in options.python:
-            if not _PYTHON.fullmatch(python):
+            if not re.fullmatch(r"3\.1[123]", python):
                 raise ConfigurationInvalid(
                     f"--python {python!r} is not a version that gateways run on; use 3.11, 3.12 or"
                     " 3.13"

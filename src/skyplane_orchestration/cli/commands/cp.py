@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -97,7 +96,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 "--manifest lists what was copied, and --dry-run copies nothing; use --json"
             )
         client = open_client(options, run=options.run or "")
-        job = _job(options, client)
+        # The grid is read only if an option names regions or a grid.
+        globs = (options.exclude_regions, options.allow_regions)
+        names = (*globs, options.price_overrides, options.grid != "shipped")
+        regions = client.grid.tags if any(names) else ()
+        job = job_from(
+            options,
+            objective=planner_options.objective_from(options),
+            limits=planner_options.limits_from(options),
+            policy=planner_options.policy_from(options, regions),
+        )
         further = further_locations(options, options.also)
         if further and options.dry_run:
             raise ConfigurationInvalid("--dry-run shows one destination; omit --also")
@@ -152,22 +160,6 @@ def _copy_to_all(
         _tear_down_leftovers(client, options)
     print_results(console, found)
     return SUCCESS
-
-
-def _job(options: argparse.Namespace, client: Client) -> TransferJob:
-    return job_from(
-        options,
-        objective=planner_options.objective_from(options),
-        limits=planner_options.limits_from(options),
-        policy=planner_options.policy_from(options, _regions(options, client)),
-    )
-
-
-def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
-    """The grid's regions if an option names regions or a grid; else the grid is not read."""
-    globs = (options.exclude_regions, options.allow_regions)
-    names = (*globs, options.price_overrides, options.grid != "shipped")
-    return client.grid.tags if any(names) else ()
 
 
 def _copy(

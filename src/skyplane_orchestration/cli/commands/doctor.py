@@ -7,7 +7,7 @@ import importlib.util
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -24,8 +24,6 @@ from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.model.job import TransferJob
-    from skyplane_orchestration.provision.fleet.account_check import CloudReport
     from skyplane_orchestration.provision.provisioner import Finding
 
 State = Literal["ok", "warn", "fail"]
@@ -43,8 +41,6 @@ _EXTRAS: Final = {
 }
 #: Findings about what a machine that only plans does without.
 _ONLY_FOR_COPIES: Final = frozenset({"gateway"})
-_OLDEST_PYTHON: Final = (3, 11)
-_FIRST_UNTESTED_PYTHON: Final = (3, 14)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +89,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
     document: dict[str, Any] = {}
     if options.cloud:
+        from skyplane_orchestration.provision.cloud_registry import open_one_cloud, read_clouds
+        from skyplane_orchestration.provision.fleet.account_check import report_on
+        from skyplane_orchestration.provision.fleet.options import InstanceOptions
+        from skyplane_orchestration.security.store_credentials import CredentialSources
+
+        file = options.clouds_file
         with as_bad_input():
             if options.src is not None:
                 raise ConfigurationInvalid("--cloud takes no SRC and DST; leave out one of the two")
-        report = _cloud_report(options)
+            cloud = open_one_cloud(options.cloud, file, options.region, CredentialSources())
+            of_fleets = read_clouds(file).options if file else InstanceOptions()
+        report = report_on(cloud, options.deployment, of_fleets)
         checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
         document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]
     else:
@@ -105,7 +109,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 raise ConfigurationInvalid("--region needs --cloud")
             job = optional_job_from(options)
             client = open_client(options)
-        checks = [*_checks(client), *_of_job(client, job)]
+        checks = [*_checks(client)]
+        if job is not None:
+            name = "credentials of gateways"
+            checks += _findings(name, lambda: client.job_run(job).check_credentials())
         if options.speed:
             checks.append(_guarded("speed", lambda: _speed(client, document)))
     if console.is_json:
@@ -118,26 +125,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
 
 
-def _cloud_report(options: argparse.Namespace) -> CloudReport:
-    from skyplane_orchestration.provision.cloud_registry import open_one_cloud, read_clouds
-    from skyplane_orchestration.provision.fleet.account_check import report_on
-    from skyplane_orchestration.provision.fleet.options import InstanceOptions
-    from skyplane_orchestration.security.store_credentials import CredentialSources
-
-    with as_bad_input():
-        cloud = open_one_cloud(
-            options.cloud, options.clouds_file, options.region, CredentialSources()
-        )
-        file = options.clouds_file
-        of_fleets = read_clouds(file).options if file else InstanceOptions()
-    return report_on(cloud, options.deployment, of_fleets)
-
-
 def _checks(client: Client) -> Iterator[Check]:
-    yield _python()
+    tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    release = sys.version.partition(" ")[0]
+    yield Check("python", "ok" if tested else "warn", f"{release} ({sys.executable})")
     yield from map(_of_extra, _EXTRAS)
     yield _guarded("fleet secret", _secret)
-    yield from _provisioner(client)
+    yield from _findings("provisioner", client.check_provisioner)
     yield _guarded("grid", lambda: _grid(client))
     yield _guarded("solver", lambda: _solver(client))
     for store, (module, find) in _CREDENTIALS.items():
@@ -145,26 +139,11 @@ def _checks(client: Client) -> Iterator[Check]:
         yield _guarded(name, partial(_credentials, name, module, find))
 
 
-def _of_job(client: Client, job: TransferJob | None) -> Iterator[Check]:
-    if job is None:
-        return
-    try:
-        yield from map(_of_finding, client.job_run(job).check_credentials())
-    except SkyplaneError as error:
-        yield Check("credentials of gateways", "fail", str(error))
-
-
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except SkyplaneError as error:
         return Check(name, "fail", str(error))
-
-
-def _python() -> Check:
-    release = sys.version.partition(" ")[0]
-    tested = _OLDEST_PYTHON <= sys.version_info[:2] < _FIRST_UNTESTED_PYTHON
-    return Check("python", "ok" if tested else "warn", f"{release} ({sys.executable})")
 
 
 def _is_installed(module: str) -> bool:
@@ -192,11 +171,11 @@ def _secret() -> Check:
     return Check("fleet secret", "ok", f"{path}, mode {mode:04o}")
 
 
-def _provisioner(client: Client) -> Iterator[Check]:
+def _findings(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Check]:
     try:
-        yield from map(_of_finding, client.check_provisioner())
+        yield from map(_of_finding, find())
     except SkyplaneError as error:
-        yield Check("provisioner", "fail", str(error))
+        yield Check(name, "fail", str(error))
 
 
 def _of_finding(finding: Finding) -> Check:

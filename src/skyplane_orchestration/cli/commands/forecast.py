@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.cli import planner_options
@@ -60,13 +60,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
          usd(job.usd))
         for job in found.jobs
     ]  # fmt: skip
-    total = (
-        "all",
-        "",
-        "",
-        f"{sum(job.month_gb for job in found.jobs) / 1000:,.2f}",
-        usd(found.usd),
-    )
+    month_tb = sum(job.month_gb for job in found.jobs) / 1000
+    total = ("all", "", "", f"{month_tb:,.2f}", usd(found.usd))
     remarks = [text for job in found.jobs for text in _remarks(job)]
     console.print(table(columns, [*rows, total]), *(text_line(text) for text in remarks))
     return SUCCESS
@@ -83,21 +78,18 @@ def _remarks(job: MonthlyBill) -> Iterator[str]:
 
 def _forecast(options: argparse.Namespace) -> Forecast:
     """Raises ConfigurationInvalid for a bad file, month or job, and PlanInfeasible."""
+    import yaml
+
     from skyplane_orchestration.grids import load_grid
     from skyplane_orchestration.planner.forecasting import forecast, jobs_from
 
     require_not_negative("already_this_month_gb", options.already_this_month_gb)
-    jobs = jobs_from(_document(options.jobs))
-    grid = load_grid(options.grid, price_overrides=options.price_overrides)
-    month = options.month or date.today().strftime("%Y-%m")
-    return forecast(grid, jobs, month, options.already_this_month_gb)
-
-
-def _document(path: str) -> Any:
-    import yaml
-
+    path = options.jobs
     try:
-        return parsed(read_text(path, "file of jobs"), path, yaml.safe_load)
+        jobs = jobs_from(parsed(read_text(path, "file of jobs"), path, yaml.safe_load))
     except yaml.YAMLError as error:
         line = " ".join(str(error).split())
         raise ConfigurationInvalid(f"{path} is not YAML: {line}") from error
+    grid = load_grid(options.grid, price_overrides=options.price_overrides)
+    month = options.month or date.today().strftime("%Y-%m")
+    return forecast(grid, jobs, month, options.already_this_month_gb)

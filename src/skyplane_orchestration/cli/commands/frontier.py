@@ -19,7 +19,6 @@ from skyplane_orchestration.formatting import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.planner.pareto import Frontier
 
@@ -113,6 +112,7 @@ class _Plans:
 def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
     """Raises SkyplaneError if there is no plan, or none for the objective."""
     from skyplane_orchestration import planner
+    from skyplane_orchestration.planner.baselines import baselines
 
     objective = planner_options.objective_from(options)
     src, dst = _regions(options, client)
@@ -121,22 +121,13 @@ def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
     chosen = planner.plan(grid, src, dst, objective, **request) if objective else None
     frontier = planner.frontier(grid, src, dst, points=options.points, **request)
     knee = frontier.knee(client.default_objective)
-    return _Plans(frontier, knee, chosen, _find_baselines(grid, frontier[0], request))
-
-
-def _find_baselines(
-    grid: Grid, plan: TransferPlan, request: dict[str, Any]
-) -> dict[str, TransferPlan | None]:
-    from skyplane_orchestration.planner.baselines import baselines
-
-    if not plan.edges:
-        return dict.fromkeys(_BASELINES)
-    known = {name: request[name] for name in ("objects", "limits", "policy")}
-    found = baselines(grid, plan.src, plan.dst, plan.volume_gb, **known)
-    return {
-        name: None if isinstance(made, PlanInfeasible) else made
-        for name, (_, made) in found.items()
-    }
+    others: dict[str, TransferPlan | None] = dict.fromkeys(_BASELINES)
+    if frontier[0].edges:
+        known = {name: request[name] for name in ("objects", "limits", "policy")}
+        found = baselines(grid, src, dst, frontier[0].volume_gb, **known)
+        for name, (_, made) in found.items():
+            others[name] = None if isinstance(made, PlanInfeasible) else made
+    return _Plans(frontier, knee, chosen, others)
 
 
 def _title(name: str, plan: TransferPlan) -> str:

@@ -45,8 +45,14 @@ def add(commands: Subparsers) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         client = open_client(options)
-        place = _folder_of(location_from(options, "src"))
-        rows = _wanted(place, client.listing(place, recursive=options.recursive))
+        place = location_from(options, "src")
+        # A folder of this machine has a slash, as other tools read paths.
+        if _is_folder(place) and not place.url.endswith("/"):
+            place = replace(place, url=f"{place.url}/")
+        rows = client.listing(place, recursive=options.recursive)
+        # A path that is no folder is one file, and no begin of names.
+        if place.kind == "file" and not f"/{place.key}".endswith("/"):
+            rows = (row for row in rows if not isinstance(row, str) and row.key == place.key)
         first = next(rows, None)
         if first is None and place.key and not _is_folder(place):
             raise NotFound(f"there is nothing at {place.url!r}; check its name")
@@ -54,7 +60,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     def counted_rows() -> Iterator[ObjectInfo | str]:
         for row in chain(() if first is None else (first,), rows):
-            yield _count(row, totals)
+            if isinstance(row, str):
+                totals["folders"] += 1
+            else:
+                totals["objects"] += 1
+                totals["bytes"] += row.size_bytes
+            yield row
 
     if console.is_json:
         documents = (_document(place, row) for row in counted_rows())
@@ -71,30 +82,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return SUCCESS
 
 
-def _folder_of(place: Location) -> Location:
-    """The place, with a slash where it is a folder of this machine, as other tools read paths."""
-    is_marked = place.url.endswith("/")
-    return replace(place, url=f"{place.url}/") if _is_folder(place) and not is_marked else place
-
-
 def _is_folder(place: Location) -> bool:
     return place.kind == "file" and os.path.isdir(f"/{place.key}")  # noqa: PTH112
-
-
-def _wanted(place: Location, rows: Iterator[ObjectInfo | str]) -> Iterator[ObjectInfo | str]:
-    """The rows at a place; a path that is no folder is one file, and no begin of names."""
-    if place.kind != "file" or f"/{place.key}".endswith("/"):
-        return rows
-    return (row for row in rows if not isinstance(row, str) and row.key == place.key)
-
-
-def _count(row: ObjectInfo | str, totals: dict[str, int]) -> ObjectInfo | str:
-    if isinstance(row, str):
-        totals["folders"] += 1
-    else:
-        totals["objects"] += 1
-        totals["bytes"] += row.size_bytes
-    return row
 
 
 def _document(place: Location, row: ObjectInfo | str) -> dict[str, Any]:

@@ -54,7 +54,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
             plan = _plan_to_all(options, client)
         else:
             plan = _plan(options, client)
-            why = _explanation(options, client, plan) if options.explain else ()
+            if options.explain:
+                from skyplane_orchestration.planner import explain_plan
+
+                policy = planner_options.policy_from(options, client.grid.tags)
+                limits = planner_options.limits_from(options)
+                grid = client.grid_within_quotas((plan.src, plan.dst), policy)
+                why = explain_plan(grid, plan, limits=limits, policy=policy).sentences
     if options.plot is not None:
         from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
@@ -74,33 +80,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return SUCCESS
 
 
-def _explanation(
-    options: argparse.Namespace, client: Client, plan: TransferPlan
-) -> tuple[str, ...]:
-    from skyplane_orchestration.planner import explain_plan
-
-    policy = planner_options.policy_from(options, client.grid.tags)
-    return explain_plan(
-        client.grid_within_quotas((plan.src, plan.dst), policy),
-        plan,
-        limits=planner_options.limits_from(options),
-        policy=policy,
-    ).sentences
-
-
 def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:
     """The plan between two locations, or two region tags. Raises SkyplaneError."""
     if not are_locations(options, client.grid.tags):
-        return _between_regions(options, client)
+        from skyplane_orchestration import planner
+
+        grid, request = between_regions(options, client)
+        objective = planner_options.objective_from(options) or client.default_objective
+        return planner.plan(grid, options.src, options.dst, objective, **request)
     return as_prefix_or_object(planning_job(options, client), client.plan)
-
-
-def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
-    from skyplane_orchestration import planner
-
-    grid, request = between_regions(options, client)
-    objective = planner_options.objective_from(options) or client.default_objective
-    return planner.plan(grid, options.src, options.dst, objective, **request)
 
 
 def _plan_to_all(options: argparse.Namespace, client: Client) -> TransferPlan:

@@ -25,7 +25,6 @@ from skyplane_orchestration.transfer.progress_log import heading
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.model.resume_handle import ResumeHandle
 
 
 def add(commands: Subparsers) -> None:
@@ -49,7 +48,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     with as_bad_input():
         handle = ResumeHandle.from_text(_read_handle(options.handle))
-        _refuse_airflow_credentials(handle)
+        for place in (handle.job.source, handle.job.destination):
+            if place.credential_ref.startswith("airflow:"):  # Only Airflow can read them.
+                raise ConfigurationInvalid(
+                    f"this transfer takes its credentials {place.credential_ref!r} from an Airflow"
+                    " connection; clear its task in Airflow, and the next try resumes the transfer"
+                )
         client = open_client(options)
         client.check_place(handle.job.destination)
     progress = TransferProgress(handle.job, console)
@@ -88,16 +92,6 @@ def _is_up(client: Client, key: str, options: argparse.Namespace) -> bool:
     return True
 
 
-def _refuse_airflow_credentials(handle: ResumeHandle) -> None:
-    """Raise ConfigurationInvalid for credentials that only Airflow can read."""
-    for place in (handle.job.source, handle.job.destination):
-        if place.credential_ref.startswith("airflow:"):
-            raise ConfigurationInvalid(
-                f"this transfer takes its credentials {place.credential_ref!r} from an Airflow"
-                " connection; clear its task in Airflow, and the next try resumes the transfer"
-            )
-
-
 def _read_handle(given: str) -> str:
     """The handle of an id, a file, stdin or the argument itself. Raises ConfigurationInvalid."""
     from skyplane_orchestration.cli.handle_files import find_handle, handle_directory
@@ -118,11 +112,9 @@ def _read_handle(given: str) -> str:
             " an id is valid for 24 h on the machine where the transfer failed"
         )
     text = read_text(given if saved is None else str(saved), "resume handle").strip()
-    return _handle_in_json(given, text) if text.startswith("{") else text
-
-
-def _handle_in_json(given: str, text: str) -> str:
-    """The handle in the output of --json. Raises ConfigurationInvalid."""
+    if not text.startswith("{"):
+        return text
+    # The output of --json.
     document = parsed(text, repr(given))
     result = document.get("result", document)
     handle = result.get("resume_handle") if isinstance(result, dict) else None

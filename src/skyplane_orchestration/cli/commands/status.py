@@ -45,17 +45,23 @@ def run(options: argparse.Namespace, console: Console) -> int:
         **answers,
         **{node: {"error": error.to_dict()} for node, error in errors.items()},
     }
-    cost = _cost(fleet, answers)
+    cost, estimate = _cost(fleet, answers), fleet.plan.cost.total_usd
     if console.is_json:
         items = cost and cost.to_dict()
-        estimate = fleet.plan.cost.total_usd
         console.write_json(
             {"fleet": fleet.key, "gateways": gateways, "cost": items, "estimated_usd": estimate}
         )
     else:
         _print(gateways, console)
         if cost is not None:
-            console.print(_cost_line(fleet, cost))
+            from skyplane_orchestration.formatting import usd
+
+            beside = "" if estimate is None else f"; estimated for the job: {usd(estimate)}"
+            console.print(
+                f"cost so far {usd(cost.total_usd)} at the plan's prices: egress"
+                f" {usd(cost.egress_usd)}, instances {usd(cost.instance_usd)}, requests"
+                f" {usd(cost.request_usd)}, other items {usd(sum(cost.other_usd.values()))}{beside}"
+            )
     return FAILED if errors else SUCCESS
 
 
@@ -86,18 +92,6 @@ def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome
     )
     copied_bytes = sum(status.copied_bytes - status.copied_earlier_bytes for status in led)
     return with_other_items(cost, fleet.plan, copied_bytes)
-
-
-def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
-    from skyplane_orchestration.formatting import usd
-
-    estimate = fleet.plan.cost.total_usd
-    beside = "" if estimate is None else f"; estimated for the job: {usd(estimate)}"
-    return (
-        f"cost so far {usd(cost.total_usd)} at the plan's prices: egress {usd(cost.egress_usd)},"
-        f" instances {usd(cost.instance_usd)}, requests {usd(cost.request_usd)}, other items"
-        f" {usd(sum(cost.other_usd.values()))}{beside}"
-    )
 
 
 def _print(gateways: dict[str, Any], console: Console) -> None:

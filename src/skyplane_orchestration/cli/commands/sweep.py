@@ -54,7 +54,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
             raise ConfigurationInvalid(
                 f"--older-than-s cannot be negative: {options.older_than_s:g}"
             )
-        _require_destination(options)
+        # Options of destinations.
+        of_places = (
+            "orphaned_uploads",
+            "no_recursive",
+            *(f"dst_{one}" for one in LOCATION_OPTIONS),
+        )
+        given = [name.replace("_", "-") for name in of_places if getattr(options, name)]
+        if given and not options.destination:
+            raise ConfigurationInvalid(f"--{given[0]} has no effect without --destination")
         places = [location_from(options, "dst", url) for url in options.destination]
         client = open_client(options)
     with as_bad_input(ConfigurationInvalid):
@@ -70,14 +78,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     else:
         _print(report, console)
     return FAILED if report.left else SUCCESS
-
-
-def _require_destination(options: argparse.Namespace) -> None:
-    """Refuse options of destinations if there is no destination."""
-    has_effect = ("orphaned_uploads", "no_recursive", *(f"dst_{name}" for name in LOCATION_OPTIONS))
-    names = [name.replace("_", "-") for name in has_effect if getattr(options, name)]
-    if names and not options.destination:
-        raise ConfigurationInvalid(f"--{names[0]} has no effect without --destination")
 
 
 def _print(report: SweepReport, console: Console) -> None:

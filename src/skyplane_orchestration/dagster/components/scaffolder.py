@@ -2,7 +2,6 @@
 
 # No postponed annotations: Dagster reads those of the fields.
 
-from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -51,13 +50,8 @@ class SkyplaneTransferScaffolder(dg.Scaffolder[ScaffoldParams]):
         # The folder `defs` of a project that the component is in; else the one beside it.
         path = request.target_path
         root = next((one for one in path.parents if one.name == "defs"), path.parent)
-        if not _names_resource(request.project_root or root):
+        # Code of the project may name the resource; environments below it do not count.
+        code = (request.project_root or root).rglob("*.py")
+        own = (one for one in code if "site-packages" not in one.parts)
+        if not any("SkyplaneResource" in one.read_text("utf-8", "ignore") for one in own):
             (root / "skyplane.py").write_text(RESOURCE, encoding="utf-8")
-
-
-def _names_resource(root: Path) -> bool:
-    """Whether code of a project names the resource; environments below it do not count."""
-    sources = (path for path in root.rglob("*.py") if "site-packages" not in path.parts)
-    return any(
-        "SkyplaneResource" in path.read_text(encoding="utf-8", errors="ignore") for path in sources
-    )

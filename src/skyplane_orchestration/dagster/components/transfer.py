@@ -65,7 +65,10 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, Rendered):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Raises ConfigurationInvalid for a transfer that is not valid."""
-        jobs = self._jobs()
+        jobs = {transfer.name: transfer.job() for transfer in self.transfers}
+        if len(jobs) < len(self.transfers):
+            names = [transfer.name for transfer in self.transfers]
+            raise ConfigurationInvalid(f"transfers have the same name twice: {', '.join(names)}")
         op = self.op or OpSpec()
 
         @skyplane_assets(
@@ -85,13 +88,6 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, Rendered):
         for spec in transfers.specs:
             require_manifests(self.manifest, spec.partitions_def, len(jobs))
         return dg.Definitions(assets=[transfers])
-
-    def _jobs(self) -> dict[str, TransferJob]:
-        jobs = {transfer.name: transfer.job() for transfer in self.transfers}
-        if len(jobs) < len(self.transfers):
-            names = [transfer.name for transfer in self.transfers]
-            raise ConfigurationInvalid(f"transfers have the same name twice: {', '.join(names)}")
-        return jobs
 
     def _op_name(self, jobs: Mapping[str, TransferJob]) -> str:
         """A name that no other component has: that of the first asset."""

@@ -33,11 +33,9 @@ from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.provisioner import Finding
 
 _CREDENTIALS: Final = "aws credentials"
-_PERMISSIONS: Final = "aws permissions"
 _WOULD_SUCCEED: Final = "DryRunOperation"
 #: Small, current, and in nearly every region; one for each architecture of an own image.
 _ANY_TYPES: Final = ("c7gn.large", "c6in.large")
-_KEY_OF_AWS: Final = "alias/aws/ebs"
 #: docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html (2026-11-28).
 _KEY_ACTIONS: Final = (
     "kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and"
@@ -96,7 +94,7 @@ class Checks:
         if all(one.is_ok for one in found):
             found.append(
                 Finding(
-                    _PERMISSIONS,
+                    "aws permissions",
                     True,
                     "instances can be found and launched; not tried without a fleet:"
                     f" {', '.join(UNTRIED)}",
@@ -137,7 +135,7 @@ class Checks:
             return None
         what = "looking for the key of new disks"
         key = str(self._api.call(what, region, "get_ebs_default_kms_key_id")["KmsKeyId"])
-        if key.endswith(_KEY_OF_AWS):
+        if key.endswith("alias/aws/ebs"):
             return None
         return Finding(
             f"aws {region}",

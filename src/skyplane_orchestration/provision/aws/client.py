@@ -37,17 +37,8 @@ _LOADING: Final = threading.Lock()
 
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT_S: Final = 10
-_READ_TIMEOUT_S: Final = 60
-#: More than the threads of a provisioner, so that none waits for a connection.
-_CONNECTIONS: Final = 16
 #: Credentials are read again so long before they expire.
 _RENEW_BEFORE_S: Final = 300
-#: Where AWS answers questions that belong to no region, if no setting names one.
-_ANY_REGION: Final = "us-east-1"
-
-#: The last is for answers of something else, such as a proxy.
-_ERRORS: Final = (ClientError, BotoCoreError, ResponseParserError)
 
 #: Actions of IAM have the name of the operation and of its service, which is EC2 for all others.
 _SERVICES: Final = {
@@ -66,13 +57,7 @@ _LISTS: Final = {
 
 
 class AwsApi:
-    """Calls of AWS's APIs; threads may share it.
-
-    Args:
-        options: credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts, and tells when credentials expire.
-    """
+    """Calls of AWS's APIs; threads may share it. Its arguments are those of `AwsCloud`."""
 
     def __init__(
         self, options: AwsOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
@@ -95,7 +80,8 @@ class AwsApi:
             return next((one for one in named if region_name(one) in _known_regions()), named[0])
         with self._lock, _LOADING:
             configured = self._current_session().get_config_variable("region")
-        return region_tag(configured or _ANY_REGION)
+        # Where AWS answers questions that belong to no region, if no setting names one.
+        return region_tag(configured or "us-east-1")
 
     def call(
         self,
@@ -137,7 +123,8 @@ class AwsApi:
                 self.clock,
                 "AWS",
                 what,
-                errors=_ERRORS,
+                # The last is for answers of something else, such as a proxy.
+                errors=(ClientError, BotoCoreError, ResponseParserError),
                 meaning=meaning,
                 translate=translate,
                 expected={*expected, *missing},
@@ -171,9 +158,10 @@ class AwsApi:
                     region_name=name,
                     endpoint_url=self.options.endpoint_url or None,
                     config=Config(
-                        connect_timeout=_CONNECT_TIMEOUT_S,
-                        read_timeout=_READ_TIMEOUT_S,
-                        max_pool_connections=_CONNECTIONS,
+                        connect_timeout=10,
+                        read_timeout=60,
+                        # More than a provisioner's threads, so that none waits for a connection.
+                        max_pool_connections=16,
                         # `call` retries, with the clock of the caller.
                         retries={"total_max_attempts": 1, "mode": "standard"},
                     ),

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
-_NO_LATEST_CONSOLE: Final = "UnsupportedOperation"
 #: Most instances of one call.
 _PAGE: Final = 1000
 #: AWS shows an instance within a fraction of this time; clocks may differ by as much.
@@ -182,7 +181,7 @@ class AwsCloud(Machines):
                     f"reading the console of {instance.instance}",
                     instance.region,
                     "get_console_output",
-                    expected={_NO_LATEST_CONSOLE, _NO_INSTANCE},
+                    expected={"UnsupportedOperation", _NO_INSTANCE},
                     InstanceId=instance.cloud_id,
                     Latest=is_latest,
                 )

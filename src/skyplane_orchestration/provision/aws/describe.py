@@ -234,8 +234,6 @@ class DeniedRegions:
 
 #: The root device of Amazon Linux 2023.
 _ROOT_DEVICE: Final = "/dev/xvda"
-_NO_PARAMETER: Final = "ParameterNotFound"
-_NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +270,7 @@ class Ec2InstanceTypes:
                 f"looking for instance types in {region}",
                 region,
                 "describe_instance_types",
-                expected=_NO_TYPE,
+                expected={"InvalidInstanceType", "InvalidInstanceType.NotFound"},
                 InstanceTypes=[instance_type],
             )
             (entry,) = answer["InstanceTypes"]
@@ -297,7 +295,20 @@ class Ec2InstanceTypes:
         if own := options.images.get(region):
             return self._own_image(region, own, architecture)
         name = options.image_for("image_parameters", architecture, instance_type)
-        return self._own_image(region, self._by_parameter(region, name), architecture)
+        try:
+            answer = self._api.call(
+                f"looking for the image of {name} in {region}",
+                region,
+                "get_parameter",
+                service="ssm",
+                expected={"ParameterNotFound"},
+                Name=name,
+            )
+        except CloudRefusal as refusal:
+            raise ConfigurationInvalid(
+                f"{region} has no SSM parameter {name}; check image_parameters of aws"
+            ) from refusal
+        return self._own_image(region, str(answer["Parameter"]["Value"]), architecture)
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
         what = f"looking for the image {image_id} in {region}"
@@ -310,22 +321,6 @@ class Ec2InstanceTypes:
                 )
             return Image(image_id, entry.get("RootDeviceName") or _ROOT_DEVICE)
         raise ConfigurationInvalid(f"there is no image {image_id} in {region}")
-
-    def _by_parameter(self, region: str, name: str) -> str:
-        try:
-            answer = self._api.call(
-                f"looking for the image of {name} in {region}",
-                region,
-                "get_parameter",
-                service="ssm",
-                expected={_NO_PARAMETER},
-                Name=name,
-            )
-        except CloudRefusal as refusal:
-            raise ConfigurationInvalid(
-                f"{region} has no SSM parameter {name}; check image_parameters of aws"
-            ) from refusal
-        return str(answer["Parameter"]["Value"])
 
 
 #: First letters of the instance families that share the two quotas.

@@ -20,10 +20,6 @@ from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
 
-_DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
-_DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"
-_DUPLICATE_RULE: Final = "InvalidPermission.Duplicate"
-_NO_RULE: Final = "InvalidPermission.NotFound"
 #: Codes of RunInstances, and of the calls for groups.
 NO_GROUP: Final = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
 _TCP: Final = "tcp"
@@ -86,15 +82,6 @@ class Networks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """A group's rules: those for workers, those for peers, and the others as AWS lists them."""
-
-    workers: frozenset[Ingress]
-    peers: frozenset[Ingress]
-    others: tuple[_Permission, ...]
-
-
 class SecurityGroups:
     """The security groups of fleets. Threads may share it."""
 
@@ -111,7 +98,8 @@ class SecurityGroups:
     def admit(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """See `Machines`. Raises CloudUnavailable: the group is gone."""
         group = self._required(fleet, region)
-        lacking = normal(ingress) - _rules(group).workers
+        workers, _, _ = _rules(group)
+        lacking = normal(ingress) - workers
         self._authorize(group["GroupId"], region, lacking, _WORKER)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
@@ -122,10 +110,10 @@ class SecurityGroups:
         wanted = normal(ingress)
         for wait_s in (*_RULE_WAITS_S, None):
             group = self._required(fleet, region)
-            rules = _rules(group)
-            lacking = wanted - rules.workers - rules.peers
-            closed = sorted(rules.peers - wanted)
-            if not (lacking or closed or rules.others):
+            workers, peers, others = _rules(group)
+            lacking = wanted - workers - peers
+            closed = sorted(peers - wanted)
+            if not (lacking or closed or others):
                 return
             if wait_s is None:
                 break
@@ -136,8 +124,8 @@ class SecurityGroups:
                 region,
                 "revoke_security_group_ingress",
                 group["GroupId"],
-                [*map(_permission, closed), *rules.others],
-                _NO_RULE,
+                [*map(_permission, closed), *others],
+                "InvalidPermission.NotFound",
             )
             self._api.clock.sleep(wait_s)
         raise CloudUnavailable(
@@ -179,9 +167,9 @@ class SecurityGroups:
                 f"making the security group of fleet {fleet.fleet_key} in {region}",
                 region,
                 "create_security_group",
-                expected={_DUPLICATE_GROUP},
+                expected={"InvalidGroup.Duplicate"},
                 GroupName=_group_name(fleet.fleet_key),
-                Description=_DESCRIPTION,
+                Description="Gateways of one skyplane-orchestration fleet",
                 VpcId=self._networks.of(region).vpc_id,
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
             )
@@ -218,7 +206,7 @@ class SecurityGroups:
             "authorize_security_group_ingress",
             group_id,
             [_permission(rule, description) for rule in sorted(wanted)],
-            _DUPLICATE_RULE,
+            "InvalidPermission.Duplicate",
         )
 
     def _change(
@@ -268,7 +256,10 @@ def _permission(rule: Ingress, description: str = "") -> _Permission:
     }
 
 
-def _rules(group: SecurityGroupTypeDef) -> _Rules:
+def _rules(
+    group: SecurityGroupTypeDef,
+) -> tuple[set[Ingress], set[Ingress], list[_Permission]]:
+    """Those for workers, those for peers, and the others as AWS lists them."""
     workers: set[Ingress] = set()
     peers: set[Ingress] = set()
     others: list[_Permission] = []
@@ -287,4 +278,4 @@ def _rules(group: SecurityGroupTypeDef) -> _Rules:
                 else:
                     named = {name: text for name, text in source.items() if name != "Description"}
                     others.append({**head, kind: [named]})
-    return _Rules(frozenset(workers), frozenset(peers), tuple(others))
+    return workers, peers, others

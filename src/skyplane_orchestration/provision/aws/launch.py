@@ -106,22 +106,6 @@ class AwsLauncher:
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
     ) -> Instance | None:
         """The instance of the token. Raises CloudRefusal for what `_attempt` handles."""
-        answer = self._api.call(
-            f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
-            request.region,
-            "run_instances",
-            missing=NO_GROUP,
-            expected={*NO_CAPACITY, _OTHER_REQUEST, _DEAD_TOKEN},
-            **self._arguments(request, token, subnet, group_id),
-        )
-        instance = as_instance(self._api, answer["Instances"][0], request.region)
-        # AWS may answer a repeated request without tags.
-        return instance or self._of_token(request, token)
-
-    def _arguments(
-        self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
-    ) -> dict[str, Any]:
-        """Of RunInstances."""
         options = self._options
         arguments: dict[str, Any] = {
             "ClientToken": token,
@@ -154,8 +138,18 @@ class AwsLauncher:
             instance=instance_tag(request.instance),
             launch=request.launch_id,
         )
-        arguments["TagSpecifications"] = [{"ResourceType": kind, "Tags": named} for kind in kinds]
-        return arguments
+        answer = self._api.call(
+            f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
+            request.region,
+            "run_instances",
+            missing=NO_GROUP,
+            expected={*NO_CAPACITY, _OTHER_REQUEST, _DEAD_TOKEN},
+            TagSpecifications=[{"ResourceType": kind, "Tags": named} for kind in kinds],
+            **arguments,
+        )
+        instance = as_instance(self._api, answer["Instances"][0], request.region)
+        # AWS may answer a repeated request without tags.
+        return instance or self._of_token(request, token)
 
     def _of_token(self, request: LaunchRequest, token: str) -> Instance | None:
         """The instance of a token.

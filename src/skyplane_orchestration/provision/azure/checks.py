@@ -24,12 +24,10 @@ from skyplane_orchestration.provision.fleet.account_check import (
 )
 from skyplane_orchestration.provision.provisioner import Finding
 
-_PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
 _NAME: Final = "azure permissions"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
 
-_ASSIGN_IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 _JOIN_SUBNET: Final = f"{Kind.NETWORK}/subnets/join/action"
 #: Type -> what every fleet does with it, on the subscription. A test compares the actions with the
 #: role of the documentation.
@@ -65,22 +63,18 @@ def findings(api: AzureApi, sizes: VmSizes) -> tuple[Finding, ...]:
         if not credentials.is_ok:
             return (credentials,)
     named = options.regions or regions or ()
+    of_settings = {*(options.regions or ()), *options.subnets, *options.zones}
+    unknown = [] if regions is None else unknown_regions("azure", of_settings, regions)
     home = next((one for one in named if regions is None or one in regions), "")
     return (
         credentials,
         *(
             one
-            for name in _PROVIDERS
+            for name in ("Microsoft.Compute", "Microsoft.Network")
             for one in outcomes("azure", name, [partial(_unregistered, api, name)])
         ),
         *_permissions(api, outcomes("azure", home, _attempts(api, sizes, home))),
-        *(
-            ()
-            if regions is None
-            else unknown_regions(
-                "azure", {*(options.regions or ()), *options.subnets, *options.zones}, regions
-            )
-        ),
+        *unknown,
     )
 
 
@@ -136,7 +130,7 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
     for subnet in options.subnets.values():
         found[subnet].add(_JOIN_SUBNET)
     for identity in options.identities:
-        found[identity].add(_ASSIGN_IDENTITY)
+        found[identity].add("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
     if options.disk_encryption_set:
         found[options.disk_encryption_set].add("Microsoft.Compute/diskEncryptionSets/read")
     for image in options.images.values():

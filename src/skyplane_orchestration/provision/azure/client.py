@@ -86,13 +86,7 @@ class _Polling(ARMPolling):
 
 
 class AzureApi:
-    """Calls of the Resource Manager; threads may share it.
-
-    Args:
-        options: subscription, credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts.
-    """
+    """Calls of the Resource Manager; threads may share it. Arguments: as of `AzureCloud`."""
 
     def __init__(
         self, options: AzureOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
@@ -146,7 +140,11 @@ class AzureApi:
                 polling = _Polling(self.clock, what)
                 polling.initialize(self._client, answer, lambda _: None)
                 polling.run()
-            return _json_of(answer.http_response)
+            response: HttpResponse = answer.http_response
+            try:
+                return cast("Resource", response.json()) if response.content else {}
+            except ValueError as error:
+                raise DecodeError(message=str(error), response=response, error=error) from error
 
         return ask(
             send,
@@ -258,14 +256,6 @@ class AzureApi:
             config.authentication_policy = ARMChallengeAuthenticationPolicy(credential, scope)
         # No policy of retries: `call` repeats, with the clock of the caller.
         return ARMPipelineClient(base_url=endpoint, config=config, **_TIMEOUTS)
-
-
-def _json_of(response: HttpResponse) -> Resource:
-    """Empty for an answer without a body. Raises DecodeError."""
-    try:
-        return cast("Resource", response.json()) if response.content else {}
-    except ValueError as error:
-        raise DecodeError(message=str(error), response=response, error=error) from error
 
 
 def _wait_s(state: RetryCallState) -> float:

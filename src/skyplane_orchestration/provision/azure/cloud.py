@@ -46,10 +46,6 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 
 #: Codes for a machine that has no output yet, or none any more.
 _NO_CONSOLE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
-#: Azure has one list of power states for the whole subscription, which may be long.
-_POWER_LIFE_S: Final = 10.0
-#: How long the address of the output can be read.
-_CONSOLE_LIFE: Final = "sasUriExpirationTimeInMinutes=5"
 
 
 class AzureCloud(Machines):
@@ -73,7 +69,8 @@ class AzureCloud(Machines):
         self._api = AzureApi(options, sources or CredentialSources(), clock)
         self._networks = FleetNetworks(self._api)
         self._sizes = VmSizes(self._api)
-        self._powers = describe.Powers(_POWER_LIFE_S, clock)
+        # Azure has one list of power states for the whole subscription, which may be long.
+        self._powers = describe.Powers(keep_s=10.0, clock=clock)
 
     def store_identity(self, region: str) -> str:
         return "azure" if self._options.managed_identity else ""
@@ -161,7 +158,8 @@ class AzureCloud(Machines):
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
         what = f"reading the console of {instance.instance}"
-        path = f"{_path(instance)}/retrieveBootDiagnosticsData?{_CONSOLE_LIFE}"
+        # How long the address of the output can be read.
+        path = f"{_path(instance)}/retrieveBootDiagnosticsData?sasUriExpirationTimeInMinutes=5"
         try:
             found = self._api.call(what, "POST", path, expected=_NO_CONSOLE)
         except CloudRefusal:

@@ -115,7 +115,10 @@ def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     """An instance of ours; None without our tags."""
     facts = properties_of(machine)
     progress, made = facts.get("provisioningState") or "", facts.get("timeCreated")
-    state = _state(progress, power)
+    # One that runs stays one when a later change of it has failed.
+    state = _STATES.get(power, "ending") if power else _PROGRESS.get(progress, "starting")
+    if progress == "Deleting":
+        state = "ending"
     return ALPHABET.instance_of(
         machine.get("tags") or {},
         region_tag(machine["location"]),
@@ -126,13 +129,6 @@ def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
         launched_unix_s=datetime.fromisoformat(made).timestamp() if made else 0.0,
         why_ended="" if state in ("starting", "running") else power or progress.lower(),
     )
-
-
-def _state(progress: str, power: str) -> InstanceState:
-    """Of a machine. One that runs stays one when a later change of it has failed."""
-    if progress == "Deleting":
-        return "ending"
-    return _STATES.get(power, "ending") if power else _PROGRESS.get(progress, "starting")
 
 
 def _address(resource: Resource) -> str:
@@ -239,7 +235,6 @@ def _is_deleted(api: AzureApi, group: str, resource: FleetResource) -> bool:
     return True
 
 
-_MACHINES: Final = "virtualMachines"
 _ARCHITECTURES: Final = {"x64": "x86_64", "Arm64": "arm64"}
 
 
@@ -295,7 +290,7 @@ class VmSizes:
         return {
             sku["name"]: _size(sku)
             for sku in found
-            if sku.get("resourceType") == _MACHINES
+            if sku.get("resourceType") == "virtualMachines"
             and not any(one.get("type") == "Location" for one in sku.get("restrictions") or ())
         }
 

@@ -29,7 +29,6 @@ NO_CAPACITY: Final = frozenset(
 #: The vCPUs of a quota are used up. The first is also the code of other refusals, so quotas are
 #: looked up.
 VCPU_QUOTA: Final = frozenset({"OperationNotAllowed", "QuotaExceeded"})
-_LAUNCH: Final = "Microsoft.Compute/virtualMachines/write"
 #: Code -> name of another quota.
 _QUOTAS: Final = {
     "PublicIPCountLimitReached": "Public IP Addresses",
@@ -60,8 +59,6 @@ _BAD_CREDENTIALS: Final = frozenset(
         "SubscriptionNotFound",
     }
 )
-_POLICY: Final = "RequestDisallowedByPolicy"
-_NO_PROVIDER: Final = "MissingSubscriptionRegistration"
 NO_GROUP: Final = "ResourceGroupNotFound"
 NOT_FOUND: Final = frozenset({NO_GROUP, "NotFound", "ResourceNotFound"})
 GROUP_ENDS: Final = frozenset({"ResourceGroupBeingDeleted", "ResourceGroupDeletionInProgress"})
@@ -117,7 +114,7 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
         )
     if code in NO_CAPACITY:
         return no_capacity(said)
-    if code == _NO_PROVIDER:
+    if code == "MissingSubscriptionRegistration":
         return ConfigurationInvalid(
             f"{said}; register the resource provider with `az provider register --namespace"
             f" {action.partition('/')[0]}` ({answer.message})"
@@ -129,10 +126,10 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
             of_credentials=True,
         )
     # No permission helps against a policy of the organisation.
-    is_policy = code == _POLICY
+    is_policy = code == "RequestDisallowedByPolicy"
     if answer.status == 403 and not is_policy:
         return CloudAccessDenied(f"{said}; allow this action to the credentials ({answer.message})")
-    if code in VCPU_QUOTA and action == _LAUNCH:
+    if code in VCPU_QUOTA and action == "Microsoft.Compute/virtualMachines/write":
         # Only the text names the quota.
         return QuotaExceeded(f"{said} in {answer.where}: {answer.message}", quota=answer.message)
     return otherwise(answer, said, is_invalid=is_policy or answer.status == 400)

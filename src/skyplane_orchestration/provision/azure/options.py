@@ -38,7 +38,6 @@ _ROLE_ID: Final = re.compile(
     r"(?:/subscriptions/[^/]+)?/providers/Microsoft\.Authorization/roleDefinitions/[0-9a-f-]{36}\Z",
     re.IGNORECASE,
 )
-_ZONE: Final = re.compile(r"[0-9]+\Z")
 _EXAMPLE_GUID: Final = "01234567-89ab-cdef-0123-456789abcdef"
 #: Types of resources that options name by their ids.
 _SUBNET: Final = "Microsoft.Network/virtualNetworks/NAME/subnets"
@@ -116,7 +115,7 @@ class AzureOptions(CloudOptions):
     def __post_init__(self) -> None:
         CloudOptions.__post_init__(self)
         check_form(self.named("subscription_id"), self.subscription_id, _GUID, _EXAMPLE_GUID)
-        self.check_by_region("zones", _ZONE, "1")
+        self.check_by_region("zones", re.compile(r"[0-9]+\Z"), "1")
         self.check_architectures("images", DEBIAN)
         for architecture, image in self.images.items():
             form = _IMAGE_ID if image.startswith("/") else _URN

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 20.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
-_CHALLENGE_BYTES: Final = 32
 
 
 class Boot:
@@ -105,7 +104,7 @@ class Boot:
             ConfigurationInvalid: the instance cannot use its configuration.
         """
         name, address = instance.instance, f"{instance.address} ({instance.cloud_id})"
-        challenge = secrets.token_bytes(_CHALLENGE_BYTES)
+        challenge = secrets.token_bytes(32)
         context = authority.enrolment_context()
         stream = self._stream_to(instance)
         if self._push(self._software(instance), stream, address):
@@ -135,7 +134,13 @@ class Boot:
                     " has read its user data and answers in its place; end the instance"
                 )
             validity_s = instance.tags.hard_end_unix_s - self._clock.wall() + _VALIDITY_MARGIN_S
-            client.deliver(_delivered(authority, gateways, public_key_der, validity_s))
+            # Each gateway gets a certificate for the instance's key.
+            delivered = {}
+            for node, config in gateways.items():
+                uri = authority.expected_uri(node)
+                certificate = authority.issue_for(public_key_der, uri, validity_s)
+                delivered[node] = DeliveredGateway(config, certificate)
+            client.deliver(delivered)
         return key_id
 
     def _push(self, software: Software | None, stream: OpenStream, address: str) -> bool:
@@ -149,18 +154,3 @@ class Boot:
         if is_taken:
             log.info("the instance at %s has its software, and installs it", address)
         return is_taken
-
-
-def _delivered(
-    authority: Authority,
-    gateways: Mapping[str, GatewayConfig],
-    public_key_der: bytes,
-    validity_s: float,
-) -> dict[str, DeliveredGateway]:
-    """The gateways of an instance, each with a certificate for the instance's key."""
-    return {
-        node: DeliveredGateway(
-            config, authority.issue_for(public_key_der, authority.expected_uri(node), validity_s)
-        )
-        for node, config in gateways.items()
-    }

@@ -116,7 +116,9 @@ class BringUp:
         routes = dialed(build_routes(self.spec.plan, self.nodes), self.context.clouds.reach_of)
         self._peers = peers_of(self.nodes)
         self.admission.admit_to(found.values())
-        self._require_own_secret(found.values())
+        # A fleet with another secret is refused before it gets this worker's firewall.
+        enrolled = [one for one in found.values() if one.key_id and one.address]
+        in_parallel(enrolled, lambda one: self._all_answer(one, self._nodes_of(one)))
         if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
             self.members.end_dropped()
         self._is_prepared = True
@@ -150,11 +152,6 @@ class BringUp:
             hard_end_unix_s=float(_oldest_tags(placed.values()).hard_end_unix_s),
             instances=self.members.billed(placed.values()),
         )
-
-    def _require_own_secret(self, found: Iterable[Instance]) -> None:
-        """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
-        enrolled = [one for one in found if one.key_id and one.address]
-        in_parallel(enrolled, lambda one: self._all_answer(one, self._nodes_of(one)))
 
     def _undo(self, cause: BaseException) -> None:
         """End what `run` has launched. Raises TeardownIncomplete, which also tells the cause."""
@@ -244,9 +241,12 @@ class BringUp:
                 for name, instance in ready.items()
                 if current[name].cloud_id == instance.cloud_id
             }
-            ready |= self._newly_ready(
-                [current[name] for name in self.members.region_of if name not in ready]
-            )
+            missing = [current[name] for name in self.members.region_of if name not in ready]
+            placed = [instance for instance in missing if instance.address]
+            keys = in_parallel(placed, self._make_ready)
+            for instance, key_id in zip(placed, keys, strict=True):
+                if key_id:
+                    ready[instance.instance] = replace(instance, key_id=key_id)
             waiting = [name for name in self.members.region_of if name not in ready]
             if not waiting:
                 return ready
@@ -308,15 +308,6 @@ class BringUp:
             f" at {instance.address or 'no address'}, not even once ({let_in}. May it open"
             f" connections to port {ports}?)"
         )
-
-    def _newly_ready(self, waiting: Sequence[Instance]) -> dict[str, Instance]:
-        placed = [instance for instance in waiting if instance.address]
-        keys = in_parallel(placed, self._make_ready)
-        return {
-            instance.instance: replace(instance, key_id=key_id)
-            for instance, key_id in zip(placed, keys, strict=True)
-            if key_id
-        }
 
     def _is_lost(self, instance: Instance) -> bool:
         """Whether an instance should have answered by now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
@@ -15,8 +14,6 @@ from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.egress_address import egress_address
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
-
-_JITTER: Final = (0.8, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +38,4 @@ class FleetContext:
 
     def pause(self) -> None:
         """Sleep until the next look at a cloud. Fleets that start together drift apart."""
-        self.clock.sleep(self.options.poll_s * random.uniform(*_JITTER))
+        self.clock.sleep(self.options.poll_s * random.uniform(0.8, 1.2))

@@ -25,7 +25,6 @@ _VARIABLE: Final = "SKYPLANE_EGRESS_ADDRESS_URLS"
 #: Stands for the addresses of instances, which are not known before they are launched.
 ANY_PUBLIC_ADDRESS: Final = "8.8.8.8"
 _TIMEOUT_S: Final = 5.0
-_MOST_BYTES: Final = 256
 
 
 def known_echoes() -> tuple[str, ...]:
@@ -92,7 +91,7 @@ def _asked(url: SplitResult) -> str:
         connection.sock = stream
         connection.request("GET", url.path or "/", headers={"Connection": "close"})
         answer = connection.getresponse()
-        said = answer.read(_MOST_BYTES).decode("ascii", "replace").strip()
+        said = answer.read(256).decode("ascii", "replace").strip()
         if answer.status != http.client.OK:
             raise ConnectionError(f"HTTP {answer.status}")
         return said

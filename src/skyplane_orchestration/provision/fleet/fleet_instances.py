@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CONSOLE_TAIL_BYTES: Final = 4096
 #: Errors of a launch after which no instance can appear.
 _REFUSALS: Final = (CloudAccessDenied, ConfigurationInvalid, LaunchRefused)
 
@@ -248,7 +247,7 @@ class FleetInstances:
             found = cloud.describe(self._spec.key, [region])
             named = [instance for instance in found if instance.instance == name]
             named.sort(key=lambda instance: instance.launched_unix_s)
-            tail = cloud.console_tail(named[-1], _CONSOLE_TAIL_BYTES).strip() if named else ""
+            tail = cloud.console_tail(named[-1], 4096).strip() if named else ""
         except SkyplaneError as error:
             log.warning("cannot find out why %s has failed: %s", name, error)
             tail = ""

@@ -178,11 +178,8 @@ def peer_ingress(
 def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:
     """(the node that dials, the one that it dials) of all hops."""
     for route in routes:
-        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
-            if number in route.dialed_by_downstream:
-                yield downstream, upstream
-            else:
-                yield upstream, downstream
+        for number, hop in enumerate(pairwise(route.nodes)):
+            yield hop[::-1] if number in route.dialed_by_downstream else hop
 
 
 def _ranges(ports: Collection[int]) -> Iterator[tuple[int, int]]:

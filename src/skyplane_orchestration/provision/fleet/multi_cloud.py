@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -138,10 +139,12 @@ class Clouds:
         in_parallel(rules, lambda one: self.of(one).set_ingress(tags, one, rules[one]))
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        self._each(instances, _region_of, lambda cloud, its: cloud.terminate(its))
+        self._each(instances, attrgetter("region"), lambda cloud, its: cloud.terminate(its))
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
-        return self._each(resources, _region_of, lambda cloud, its: cloud.delete_leftovers(its))
+        return self._each(
+            resources, attrgetter("region"), lambda cloud, its: cloud.delete_leftovers(its)
+        )
 
     def quotas(self, regions: Iterable[str]) -> tuple[RegionQuota, ...]:
         """Quotas of the regions that can be used; the others may have no instance."""
@@ -203,7 +206,3 @@ def check_cloud(cloud: Machines, deployment: str) -> tuple[Finding, ...]:
         return cloud.check(deployment)
     except SkyplaneError as error:
         return (Finding(f"cloud {cloud.name}", False, str(error)),)
-
-
-def _region_of(item: Instance | FleetResource) -> str:
-    return item.region

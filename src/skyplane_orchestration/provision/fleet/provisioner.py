@@ -164,15 +164,12 @@ class InstanceProvisioner(Provisioner):
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         context = self._context
         worker = worker_findings(context.clouds.all(), context.options, context.learn)
-        odd = odd_ranges(context.options.control_cidrs)
-        return (*odd, *self._without_bundle(), *context.clouds.check(deployment), *worker)
-
-    def _without_bundle(self) -> tuple[Finding, ...]:
+        found = list(odd_ranges(context.options.control_cidrs))
         try:
             self._bundle()
         except ConfigurationInvalid as error:
-            return (Finding("bundle", False, str(error)),)
-        return ()
+            found.append(Finding("bundle", False, str(error)))
+        return (*found, *context.clouds.check(deployment), *worker)
 
     def _require_own_deployment(self, deployment: str) -> None:
         """Raise ConfigurationInvalid for the name that every installation has by default.

@@ -13,8 +13,6 @@ from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, Err
 
 #: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
 _ATTEMPTS: Final = 9
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 20.0
 #: A request that gets no answer takes a minute, and nine of them would take nine. So no other one
 #: begins so long after the first without an answer.
 _LONGEST_SILENCE_S: Final = 120.0
@@ -25,7 +23,7 @@ VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 T = TypeVar("T")
 
 #: A random time that doubles, in seconds.
-random_wait_s: Final = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
+random_wait_s: Final = wait_random_exponential(multiplier=0.5, max=20.0)
 
 
 def ask(

@@ -35,21 +35,18 @@ from typing import BinaryIO, Final
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, ProvisionFailed
 
 _GATEWAY: Final = "skyplane_gateway"
-_PACKAGES: Final = ("pip", _GATEWAY)
 #: Of the packages, what a gateway's machine uses: code, pins, and pip's certificates.
 _SUFFIXES: Final = (".py", ".lock", ".pem", "py.typed")
 #: Where an archive has the wheels of the pinned requirements.
 WHEELS: Final = "wheels"
 #: Of all entries, so that the same files give the same bytes on every worker.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
-_READ_BYTES: Final = 1 << 20
 _ANSWER_BYTES: Final = 64
 #: A machine that takes nothing for so long is gone.
 _PROGRESS_TIMEOUT_S: Final = 30.0
 
 #: Of the instances' operating systems: Debian 12 and 13.
 PYTHONS: Final = ("3.11", "3.13")
-_ARCHITECTURES: Final = ("x86_64", "aarch64")
 #: Minor versions of glibc 2 whose wheels run there (PEP 600); Debian 12 has 2.36.
 _GLIBC_MINORS: Final = range(17, 37)
 
@@ -93,7 +90,7 @@ class Software:
                 return False
             archive = stack.enter_context(self.open())
             stream.settimeout(_PROGRESS_TIMEOUT_S)
-            while part := archive.read(_READ_BYTES):
+            while part := archive.read(1 << 20):
                 stream.sendall(part)
             return answers.readline(_ANSWER_BYTES) == b"taken\n"
 
@@ -148,7 +145,7 @@ def gateway_archive() -> bytes:
 
 def add_packages(archive: zipfile.ZipFile) -> None:
     """Write the gateway's package and pip. Raises MissingExtra without pip."""
-    for package in _PACKAGES:
+    for package in ("pip", _GATEWAY):
         try:
             folder = files(package)
         except ModuleNotFoundError as error:
@@ -194,7 +191,7 @@ def write_bundle(path: Path, pythons: Sequence[str] = PYTHONS) -> Software:
         pins = folder / "requirements.lock"
         pins.write_text(gateway_requirements(), encoding="utf-8")
         for python in pythons:
-            for architecture in _ARCHITECTURES:
+            for architecture in ("x86_64", "aarch64"):
                 _download(pins, folder / WHEELS, python, architecture)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:

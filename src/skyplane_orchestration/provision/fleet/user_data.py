@@ -45,10 +45,6 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 #: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
-#: What Python's HTTP client takes as an address.
-_PLAIN: Final = re.compile(r"[!-~]+")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-
 
 @dataclass(frozen=True, slots=True)
 class BootSettings:
@@ -117,12 +113,14 @@ class BootSettings:
             address = urlsplit(text)
         except ValueError as error:
             raise ConfigurationInvalid(f"the address of {kind}: {error}") from error
-        if address.scheme != "https" or not address.hostname or not _PLAIN.fullmatch(text):
+        # What Python's HTTP client takes as an address.
+        is_plain = re.fullmatch(r"[!-~]+", text)
+        if address.scheme != "https" or not address.hostname or not is_plain:
             raise ConfigurationInvalid(
                 f"the address of {kind} is no HTTPS address, or has blanks or other characters that"
                 " must be encoded, such as %20"
             )
-        if not _SHA256.fullmatch(sha256):
+        if not re.fullmatch(r"[0-9a-f]{64}", sha256):
             raise ConfigurationInvalid(
                 f"{kind}_sha256 {sha256!r} is not a SHA-256 of 64 lower-case hex characters;"
                 " `sha256sum FILE` prints it"

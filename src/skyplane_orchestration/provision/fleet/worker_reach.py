@@ -58,18 +58,13 @@ def _address(urls: Sequence[str], learn: Learn) -> tuple[Finding, ...]:
     except CloudUnavailable as error:
         return (Finding(name, False, str(error)),)
     text = f"fleets let this machine in at {' and '.join(seen)}"
-    if len(seen) > 1:
-        return (
-            Finding(
-                name,
-                True,
-                f"{text}: its address changes with the connection; name the ranges of all such"
-                " addresses in control_cidrs, as 203.0.113.0/24",
-                is_warning=True,
-            ),
-        )
     more = "; if it gets out by another one with each connection, name the ranges in control_cidrs"
-    return (Finding(name, True, text + more),)
+    if len(seen) > 1:
+        more = (
+            ": its address changes with the connection; name the ranges of all such addresses in"
+            " control_cidrs, as 203.0.113.0/24"
+        )
+    return (Finding(name, True, text + more, is_warning=len(seen) > 1),)
 
 
 def _way_out(name: str, hosts: PublicHosts, port: int) -> tuple[Finding, ...]:

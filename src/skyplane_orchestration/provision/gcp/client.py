@@ -54,10 +54,6 @@ _TIMEOUT_S: Final = 60.0
 _WAIT_TIMEOUT_S: Final = 150.0
 #: Longest time of an operation; instances take up to a minute, and those that are refused longer.
 _OPERATION_S: Final = 600.0
-#: Google may answer a wait early.
-_WAIT_PAUSE_S: Final = 1.0
-_PAGE: Final = 500
-_ERRORS: Final = (GoogleAPIError, GoogleAuthError, RequestException)
 #: Of tokens whose end is not known.
 _UNKNOWN_LIFE_S: Final = 600.0
 
@@ -70,13 +66,7 @@ _error_of_response: Any = from_http_response
 
 
 class GcpApi:
-    """Calls of Compute Engine; threads may share it.
-
-    Args:
-        options: project, credentials and endpoint.
-        sources: resolves `credential_ref`.
-        clock: sleeps between attempts.
-    """
+    """Calls of Compute Engine; threads may share it. Its arguments are those of `GcpCloud`."""
 
     def __init__(
         self, options: GcpOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
@@ -163,7 +153,8 @@ class GcpApi:
                 )
             operation = self.call(verb, asked, what=what, where=where)
             if operation.status != compute_v1.Operation.Status.DONE:
-                self.clock.sleep(_WAIT_PAUSE_S)
+                # Google may answer a wait early.
+                self.clock.sleep(1.0)
         for error in operation.error.errors:
             quotas = [detail.quota_info for detail in error.error_details]
             quota = next((one for one in quotas if one.limit_name), None)
@@ -226,7 +217,9 @@ class GcpApi:
     ) -> T:
         def meaning(error: BaseException) -> ErrorResponse | SkyplaneError | None:
             if isinstance(error, GoogleAPICallError):
-                return _answer(error, permission, where)
+                reasons = [one.get("reason", "") for one in error.errors if isinstance(one, dict)]
+                code, status = next(filter(None, reasons), ""), int(error.code or 0)
+                return response_of(permission, code, status, str(error.message), where)
             if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
                 return CloudAccessDenied(
                     f"{what}: the credentials for gcp cannot be used ({type(error).__name__});"
@@ -240,7 +233,7 @@ class GcpApi:
             self.clock,
             "Google Cloud",
             what,
-            errors=_ERRORS,
+            errors=(GoogleAPIError, GoogleAuthError, RequestException),
             meaning=meaning,
             translate=translate,
             expected=expected,
@@ -251,7 +244,7 @@ class GcpApi:
         token = ""
         while True:
             page = self.call(
-                method, {"max_results": _PAGE, **request, "page_token": token}, what=what
+                method, {"max_results": 500, **request, "page_token": token}, what=what
             )
             yield page
             token = page.next_page_token
@@ -315,12 +308,6 @@ class GcpApi:
 def _in_python(name: str) -> str:
     """A name of the API as the SDK has it: `machine_types` of `machineTypes`."""
     return re.sub(r"([A-Z])", r"_\1", name).lower()
-
-
-def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResponse:
-    reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
-    code = next(filter(None, reasons), "")
-    return response_of(permission, code, int(error.code or 0), str(error.message), where)
 
 
 def credentials_of(

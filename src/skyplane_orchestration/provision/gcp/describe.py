@@ -197,7 +197,6 @@ class MachineTypes:
 _SPOT: Final = "PREEMPTIBLE_CPUS"
 #: Of the whole project. Each region may have all that is free of it.
 _ALL_REGIONS: Final = "CPUS_ALL_REGIONS"
-_ADDRESSES: Final = "IN_USE_ADDRESSES"
 #: Metric -> limit and use.
 _Row = dict[str, tuple[int, int]]
 
@@ -209,7 +208,7 @@ def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
         "CPUS": "vCPUs of E2, F1, G1 and N1",
         **{metric: f"vCPUs of {metric.removesuffix('_CPUS')}" for metric in list(SERIES)[1:]},
         _SPOT: "vCPUs of spot instances",
-        _ADDRESSES: "external addresses in use",
+        "IN_USE_ADDRESSES": "external addresses in use",
     }
     everywhere = ("gcp", project, {_ALL_REGIONS: "vCPUs of all regions together"})
     return tuple(

@@ -89,7 +89,6 @@ SERIES: Final = {
     "T2A_CPUS": ("t2a-",),
     "T2D_CPUS": ("t2d-",),
 }
-_NOT_ENABLED: Final = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 _NOT_ALLOWED: Final = frozenset({"PERMISSIONS_ERROR", "forbidden", "insufficientPermissions"})
 _INVALID: Final = frozenset(
     {
@@ -163,7 +162,7 @@ def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
             f" or correct them ({answer.message})",
             of_credentials=True,
         )
-    if code in _NOT_ENABLED:
+    if code in ("accessNotConfigured", "SERVICE_DISABLED"):
         return CloudAccessDenied(
             f"{said}; enable this API for the project with `gcloud services enable`"
             f" ({answer.message})"

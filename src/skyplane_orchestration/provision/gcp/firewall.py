@@ -33,8 +33,6 @@ FIREWALL: Final = "firewall"
 #: Rules of users and those of default networks have 1000 and 65534; the smallest number counts.
 _ALLOW_PRIORITY: Final = 800
 _DENY_PRIORITY: Final = 900
-_EVERYWHERE: Final = "0.0.0.0/0"
-_TCP: Final = "tcp"
 #: Begins the last part of the names of rules for workers.
 _WORKER: Final = "w"
 
@@ -63,16 +61,14 @@ class FirewallRules:
         found = self._api.until_visible(look)
         if found is None:
             raise torn_down(f"the firewall of fleet {fleet.fleet_key} in {region}")
-        opened = [
-            self._opened(
-                fleet,
-                region,
-                _worker_suffix(one.source_cidr),
-                f"{one.first_port}-{one.last_port}",
-                [one.source_cidr],
-            )
-            for one in normal(ingress)
-        ]
+        opened = []
+        for one in normal(ingress):
+            network = IPv4Network(one.source_cidr)
+            packed = network.network_address.packed + bytes([network.prefixlen])
+            # Short, since names have 63 characters.
+            suffix = _WORKER + base64.b32encode(packed).decode().lower()
+            ports = f"{one.first_port}-{one.last_port}"
+            opened.append(self._opened(fleet, region, suffix, ports, [one.source_cidr]))
         self._ensure_all(opened, found)
 
     def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
@@ -122,7 +118,7 @@ class FirewallRules:
         return {
             **self._rule(fleet, region, "closed"),
             "priority": _DENY_PRIORITY,
-            "source_ranges": [_EVERYWHERE],
+            "source_ranges": ["0.0.0.0/0"],
             "denied": [{"I_p_protocol": "all"}],
         }
 
@@ -134,7 +130,7 @@ class FirewallRules:
             **self._rule(fleet, region, suffix),
             "priority": _ALLOW_PRIORITY,
             "source_ranges": sources,
-            "allowed": [{"I_p_protocol": _TCP, "ports": [ports]}],
+            "allowed": [{"I_p_protocol": "tcp", "ports": [ports]}],
         }
 
     def _rule(self, fleet: FleetTags, region: str, suffix: str) -> dict[str, Any]:
@@ -211,13 +207,6 @@ class FirewallRules:
             what="looking for firewall rules",
         )
         return (rule for page in pages for rule in page.items)
-
-
-def _worker_suffix(cidr: str) -> str:
-    """Of the name of the rule for a range of workers: short, since names have 63 characters."""
-    network = IPv4Network(cidr)
-    packed = network.network_address.packed + bytes([network.prefixlen])
-    return _WORKER + base64.b32encode(packed).decode().lower()
 
 
 def _is_same(found: Any, rule: Mapping[str, Any]) -> bool:

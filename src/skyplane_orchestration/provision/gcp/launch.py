@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
@@ -33,10 +33,6 @@ from skyplane_orchestration.provision.gcp.options import (
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
     from skyplane_orchestration.provision.gcp.describe import MachineTypes
-
-#: Google's limits of `max_run_duration`.
-_LEAST_RUN_S: Final = 30
-_MOST_RUN_S: Final = 120 * 86400
 
 
 class GcpLauncher:
@@ -176,7 +172,8 @@ class GcpLauncher:
         """Google deletes the instance at the hard end, whatever the instance does."""
         left_s = request.tags.hard_end_unix_s - int(self._api.clock.wall())
         scheduling: dict[str, Any] = {
-            "max_run_duration": {"seconds": min(max(left_s, _LEAST_RUN_S), _MOST_RUN_S)},
+            # Google's limits of it.
+            "max_run_duration": {"seconds": min(max(left_s, 30), 120 * 86400)},
             "instance_termination_action": "DELETE",
             # Keys are in memory only, so an instance that starts again is of no use.
             "automatic_restart": False,

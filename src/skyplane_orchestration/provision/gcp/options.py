@@ -40,7 +40,6 @@ _NETWORK: Final = re.compile(
 _SUBNETWORK: Final = re.compile(
     rf"(?:projects/[a-z0-9.:-]+/regions/[a-z0-9-]+/subnetworks/)?{_NAME}\Z"
 )
-_ZONE: Final = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]\Z")
 _EMAIL: Final = re.compile(r"[a-z0-9-]+@[a-z0-9.-]+\Z")
 _SCOPE: Final = re.compile(r"https://www\.googleapis\.com/auth/[a-z._-]+\Z")
 _KMS_KEY: Final = re.compile(
@@ -68,7 +67,6 @@ _REGION_TAG: Final = ALPHABET.name("region")
 _NAME_PREFIX: Final = "skyplane-"
 #: 80 bits of a fleet's key. The whole key stands in labels and descriptions, which are compared.
 _KEY_CHARACTERS: Final = 20
-_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class GcpOptions(CloudOptions):
     def __post_init__(self) -> None:
         CloudOptions.__post_init__(self)
         check_form(self.named("project"), self.project, _PROJECT, "my-project-123")
-        self.check_by_region("zones", _ZONE, "europe-west1-b")
+        self.check_by_region("zones", re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]\Z"), "europe-west1-b")
         for region, zones in self.zones.items():
             for zone in zones:
                 if region_of_zone(zone) != region:
@@ -208,5 +206,5 @@ def instance_name(fleet_key: str, instance: str, number: int) -> str:
         instance: its name in the fleet, `gcp:us-central1/0`.
         number: above 0 while names with smaller ones belong to instances that have stopped.
     """
-    part = _NOT_IN_NAMES.sub("-", instance.removeprefix("gcp:"))
+    part = re.sub(r"[^a-z0-9]+", "-", instance.removeprefix("gcp:"))
     return f"{fleet_prefix(fleet_key)}{part}-{number}"

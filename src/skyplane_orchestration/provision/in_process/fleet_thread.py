@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 #: Control calls and long polls, which mostly wait.
 _CALL_THREADS: Final = 16
-_CONNECT_POLL_S: Final = 0.002
 
 
 class FleetThread:
@@ -106,4 +105,4 @@ class FleetThread:
             gateway.service.apply_topology(topology_of(self._routes, self.handles, handle))
         routers = [gateway.service.router for gateway in self._gateways]
         while not all(router.is_connected for router in routers):  # noqa: ASYNC110 (several)
-            await asyncio.sleep(_CONNECT_POLL_S)
+            await asyncio.sleep(0.002)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_gateway.common.dialing import Dial
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace
@@ -38,9 +38,6 @@ _SMALL_GB: Final = 0.064
 _SMALL_IN_ONE_REGION_GB: Final = 4.0
 #: Instances boot in 60 to 120 s.
 _SMALL_BESIDE_CLOUDS_GB: Final = 1.0
-
-_READY_TIMEOUT_S: Final = 30.0
-_END_TIMEOUT_S: Final = 40.0
 
 #: Source and sink share the interpreter, so more readers only help while stores take their time to
 #: answer: 16 objects of 64 MiB from one that answers 30 ms late took a third longer with 2.
@@ -78,13 +75,11 @@ class SmallJobsProvisioner(Provisioner):
         place: GatewayPlace,
         *,
         is_small: Callable[[TransferPlan], bool],
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._outside = outside
         self._root = root
         self._place = place
         self._is_small = is_small
-        self._clock = clock
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
         self.name = outside.name
@@ -131,14 +126,14 @@ class SmallJobsProvisioner(Provisioner):
         except ModuleNotFoundError as error:
             raise MissingExtra.of("a copy inside this process", "gateway") from error
 
-        began_s = self._clock.monotonic()
+        began_s = SYSTEM_CLOCK.monotonic()
         nodes = node_names(spec.plan, 1)
         routes = build_routes(spec.plan, nodes)
         peers = peers_of(nodes)
         directory = self._root.fleet(spec.key)
-        stack.enter_context(directory.locked(create=True, timeout_s=0.0, clock=self._clock))
+        stack.enter_context(directory.locked(create=True, timeout_s=0.0, clock=SYSTEM_CLOCK))
         stack.callback(directory.remove)
-        meta = FleetMeta.of(spec, self._clock.wall())
+        meta = FleetMeta.of(spec, SYSTEM_CLOCK.wall())
         directory.write_meta(meta)
         configs = {}
         for region, (node,) in nodes.items():
@@ -158,8 +153,8 @@ class SmallJobsProvisioner(Provisioner):
                 data_host=address,
             )
         thread = FleetThread(configs, routes)
-        stack.callback(thread.stop, _END_TIMEOUT_S)
-        thread.start(_READY_TIMEOUT_S)
+        stack.callback(thread.stop, timeout_s=40.0)
+        thread.start(timeout_s=30.0)
         fleet = Fleet(
             key=spec.key,
             generation=spec.generation,
@@ -169,7 +164,7 @@ class SmallJobsProvisioner(Provisioner):
             gateways=tuple(thread.handles.values()),
             routes=tuple(route.to_dict() for route in routes),
             host=meta.host,
-            provision_s=self._clock.monotonic() - began_s,
+            provision_s=SYSTEM_CLOCK.monotonic() - began_s,
             hard_end_unix_s=meta.hard_end_unix_s,
         )
         return _Running(fleet, thread, stack.pop_all())

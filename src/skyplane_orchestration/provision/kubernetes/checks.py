@@ -65,7 +65,12 @@ def _of_region(
         if lacking:
             text = f"the Role lacks, in {where}: {', '.join(lacking)}"
             return [Finding("kubernetes permissions", False, text)]
-        _try_launch(api, options, region, deployment)
+        # The API server checks a Job as for a launch, and makes none.
+        tags = FleetTags("0", deployment, 0, 0, 0)
+        request = LaunchRequest(tags, f"{region}/0", region, "", "0", 0, "", is_end=True)
+        body = manifests.job(request, options, 0, 1)
+        what, query = f"trying a launch in {region}", {"dryRun": "All"}
+        api.call(what, place, "create", "jobs", body=body, query=query)
     except SkyplaneError as error:
         return [Finding(f"kubernetes {region}", False, str(error))]
     return [Finding("kubernetes permissions", True, f"Jobs can be found and launched in {where}")]
@@ -88,18 +93,3 @@ def _may(api: ClusterApi, place: ClusterRegion, verb: str, resource: str) -> boo
         body={"spec": {"resourceAttributes": attributes}},
     )
     return bool(answer["status"]["allowed"])
-
-
-def _try_launch(api: ClusterApi, options: KubernetesOptions, region: str, deployment: str) -> None:
-    """The API server checks a Job as for a launch, and makes none."""
-    tags = FleetTags("0", deployment, 0, 0, 0)
-    request = LaunchRequest(tags, f"{region}/0", region, "", "0", 0, "", is_end=True)
-    body = manifests.job(request, options, 0, 1)
-    api.call(
-        f"trying a launch in {region}",
-        options.of(region),
-        "create",
-        "jobs",
-        body=body,
-        query={"dryRun": "All"},
-    )

@@ -36,9 +36,7 @@ from skyplane_orchestration.provision.kubernetes.options import (
 )
 from skyplane_orchestration.provision.parallel import in_background
 
-_TIMEOUTS_S: Final = (10, 60)
 _LOADED_WITHIN_S: Final = 60.0
-_PAGE: Final = 500
 _READ_BYTES: Final = 1 << 16
 
 #: Codes of refusals ("reason" of a Status).
@@ -105,7 +103,7 @@ class ClusterApi:
                 query_params=list((query or {}).items()),
                 content_type="application/merge-patch+json" if verb == "patch" else None,
                 serialize=False,
-                _request_timeout=_TIMEOUTS_S,
+                _request_timeout=(10, 60),
             )
             return answer.data.decode(errors="replace") if sub else json.loads(answer.data)
 
@@ -137,7 +135,7 @@ class ClusterApi:
         self, what: str, region: ClusterRegion, resource: str, **selectors: str
     ) -> Iterator[dict[str, Any]]:
         """All objects of a kind that have these labels or fields, page by page."""
-        query = {**selectors, "limit": str(_PAGE)}
+        query = {**selectors, "limit": "500"}
         while True:
             page = self.call(what, region, "list", resource, query=query)
             yield from page["items"]

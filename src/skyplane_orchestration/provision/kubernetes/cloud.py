@@ -53,11 +53,9 @@ from skyplane_orchestration.provision.parallel import in_parallel, in_regions
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
-_POLICY: Final = "network-policy"
 _JOB: Final = "job"
 #: A Job has its Pod within a second, unless nothing may make it.
 _POD_WAITS_S: Final = (0.2, 0.3, 0.5, 1.0, 1.0, 2.0)
-_LOG_LINES: Final = 500
 
 
 class KubernetesCloud(Machines):
@@ -95,20 +93,14 @@ class KubernetesCloud(Machines):
         return self._options.of(region).processors
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return tuple(
-            one
-            for one in self._instances(regions, fleet=fleet_key)
-            if one.tags.fleet_key == fleet_key
-        )
+        return self._instances(regions, fleet=fleet_key)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        found = self._instances(regions, deployment=deployment)
-        instances = [one for one in found if one.tags.deployment == deployment]
+        instances = self._instances(regions, deployment=deployment)
         policies = self._policies(regions, deployment=deployment)
-        left = [one for one in policies if one.tags.deployment == deployment]
-        return tuple(instances), (*left, *_ended_jobs(instances))
+        return instances, (*policies, *_ended_jobs(instances))
 
     def create_firewalls(self, tags: FleetTags, regions: Sequence[str]) -> None:
         in_parallel(regions, lambda region: self._create_policy(tags, region))
@@ -117,19 +109,16 @@ class KubernetesCloud(Machines):
         """Nothing: workers come through the API server, and no policy keeps that from a Pod."""
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        name = manifests.policy_name(tags.fleet_key, region)
+        name, place = manifests.policy_name(tags.fleet_key, region), self._options.of(region)
+        rules = manifests.ingress_rules(tags, place, ingress)
         try:
             self._api.call(
                 f"opening the network policy {name}",
-                self._options.of(region),
+                place,
                 "patch",
                 "networkpolicies",
                 name,
-                body={
-                    "spec": {
-                        "ingress": manifests.ingress_rules(tags, self._options.of(region), ingress)
-                    }
-                },
+                body={"spec": {"ingress": rules}},
                 expected=(NOT_FOUND,),
             )
         except CloudRefusal as refusal:
@@ -182,15 +171,14 @@ class KubernetesCloud(Machines):
                 ) from refusal
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        in_parallel(instances, self._end)
+        in_parallel(instances, lambda one: self._delete_job(one.region, one.cloud_id, one.instance))
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         left = in_parallel(resources, self._is_left)
         return tuple(one for one, is_left in zip(resources, left, strict=True) if is_left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        found = self._policies(regions, fleet=fleet_key)
-        policies = [one for one in found if one.tags.fleet_key == fleet_key]
+        policies = self._policies(regions, fleet=fleet_key)
         return (*policies, *_ended_jobs(self.describe(fleet_key, regions)))
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
@@ -199,7 +187,7 @@ class KubernetesCloud(Machines):
         if pod is None:
             return ""
         what, name = f"reading the log of {instance.instance}", pod["metadata"]["name"]
-        query = {"tailLines": str(_LOG_LINES)}
+        query = {"tailLines": "500"}
         # A container that waits has none.
         none = NOT_FOUND, "BadRequest"
         try:
@@ -250,7 +238,12 @@ class KubernetesCloud(Machines):
             services: Iterable[Mapping[str, Any]] = ()
             if place.load_balancer:
                 services = self._api.items(what, place, "services", labelSelector=query)
-            return list(instances_of(jobs, pods, services))
+            return [
+                one
+                for one in instances_of(jobs, pods, services)
+                # Labels are digests of some texts.
+                if labels.items() <= {**one.tags.to_texts(), "instance": one.instance}.items()
+            ]
 
         return tuple(one for found in in_regions(regions, of_region) for one in found)
 
@@ -264,8 +257,9 @@ class KubernetesCloud(Machines):
             )
             for item in found:
                 meta = item["metadata"]
-                if (tags := ALPHABET.fleet_of(meta.get("annotations"))) is not None:
-                    yield FleetResource(_POLICY, meta["name"], region, tags)
+                tags = ALPHABET.fleet_of(meta.get("annotations"))
+                if tags is not None and labels.items() <= tags.to_texts().items():
+                    yield FleetResource("network-policy", meta["name"], region, tags)
 
         found = in_regions(regions, lambda region: list(of_region(region)))
         return tuple(one for policies in found for one in policies)
@@ -275,8 +269,7 @@ class KubernetesCloud(Machines):
         fleet = self._instances(
             [request.region], fleet=request.tags.fleet_key, instance=request.instance
         )
-        named = [one for one in fleet if one.instance == request.instance and one.is_alive]
-        return oldest_first(named)
+        return oldest_first(one for one in fleet if one.is_alive)
 
     def _create(
         self, request: LaunchRequest, place: ClusterRegion, resource: str, body: Mapping[str, Any]
@@ -313,7 +306,8 @@ class KubernetesCloud(Machines):
             self._await_pod(request, place, job)
         except SkyplaneError:
             # A refusal says to callers that no instance can appear.
-            self._delete_job(place, job["name"], job["uid"], request.instance)
+            cloud_id = f"{place.namespace}/{job['name']}/{job['uid']}"
+            self._delete_job(request.region, cloud_id, request.instance)
             raise
 
     def _await_pod(
@@ -364,8 +358,7 @@ class KubernetesCloud(Machines):
     def _is_left(self, resource: FleetResource) -> bool:
         """Delete an ended Job, or a policy unless Pods that it protects still run."""
         if resource.kind == _JOB:
-            name, uid = resource.cloud_id.split("/")[1:]
-            self._delete_job(self._options.of(resource.region), name, uid, resource.cloud_id)
+            self._delete_job(resource.region, resource.cloud_id, resource.cloud_id)
             return False
         alive = self._instances([resource.region], fleet=resource.tags.fleet_key)
         if any(one.state != "ended" for one in alive):
@@ -381,25 +374,19 @@ class KubernetesCloud(Machines):
             )
         return False
 
-    def _end(self, instance: Instance) -> None:
-        place, name = self._place(instance)
-        uid = instance.cloud_id.rpartition("/")[2]
-        self._delete_job(place, name, uid, instance.instance)
-
-    def _delete_job(self, place: ClusterRegion, name: str, uid: str, instance: str) -> None:
+    def _delete_job(self, region: str, cloud_id: str, instance: str) -> None:
         """It stays until its Pod has ended; a Job of the same name that follows it stays."""
-        try:
+        _, name, uid = cloud_id.split("/")
+        with suppress(CloudRefusal):
             self._api.call(
                 f"ending {instance}",
-                place,
+                self._options.of(region),
                 "delete",
                 "jobs",
                 name,
                 body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
                 expected=(NOT_FOUND, CONFLICT),
             )
-        except CloudRefusal:
-            return
 
     def _place(self, instance: Instance) -> tuple[ClusterRegion, str]:
         """Where an instance is, and the name of its Job."""

@@ -13,7 +13,6 @@ from skyplane_orchestration.provision.kubernetes.options import ALPHABET
 
 Found = Mapping[str, Any]
 
-_OVER: Final = ("Succeeded", "Failed")
 #: Conditions of a Pod that tell why it does not run: it waits for a node, or is evicted.
 _TOLD: Final = (("PodScheduled", "False"), ("DisruptionTarget", "True"))
 
@@ -71,7 +70,7 @@ def _state(job: Found, pod: Found | None) -> InstanceState:
         return "ending"
     phase = "" if pod is None else pod["status"].get("phase", "")
     is_over = any(condition["type"] in ("Complete", "Failed") for condition in _true(job))
-    if phase in _OVER or (is_over and pod is None):
+    if phase in ("Succeeded", "Failed") or (is_over and pod is None):
         return "ended"
     if is_over or (pod is not None and pod["metadata"].get("deletionTimestamp")):
         return "ending"

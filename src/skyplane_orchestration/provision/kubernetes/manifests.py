@@ -29,10 +29,6 @@ REGION: Final = "region"
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTAINER: Final = "gateway"
 
-#: A gateway gives its cleanup 30 s before it leaves.
-_GRACE_S: Final = 40
-#: So long an ended Job stays, for the end of its log.
-_KEPT_S: Final = int(SECONDS_PER_HOUR)
 #: The two parts of the user data: a line, and for an image without a gateway a script.
 _DOCUMENT: Final = "document"
 _SCRIPT: Final = "boot"
@@ -79,7 +75,8 @@ def job(
         },
         "spec": {
             "activeDeadlineSeconds": deadline_s,
-            "ttlSecondsAfterFinished": _KEPT_S,
+            # So long an ended Job stays, for the end of its log.
+            "ttlSecondsAfterFinished": int(SECONDS_PER_HOUR),
             "backoffLimit": 0,
             "template": {
                 "metadata": {"labels": labels},
@@ -101,7 +98,8 @@ def _pod_spec(
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": bool(account),
-        "terminationGracePeriodSeconds": _GRACE_S,
+        # A gateway gives its cleanup 30 s before it leaves.
+        "terminationGracePeriodSeconds": 40,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": CONTAINER_USER,

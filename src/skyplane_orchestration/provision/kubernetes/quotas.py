@@ -15,7 +15,6 @@ _DECIMAL: Final = {
     **{"f": -15, "p": -12, "n": -9, "u": -6, "m": -3},
     **{"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18},
 }
-_BINARY: Final = "KMGTPE"
 #: Resource -> the names of its number in quotas.
 _COUNTS: Final = {
     "jobs": ("count/jobs.batch",),
@@ -32,7 +31,7 @@ def quantity(text: str) -> float:
         return 0.0
     number, suffix = float(found[1]), found[2] or ""
     if suffix.endswith("i"):
-        return number * 1024.0 ** (_BINARY.index(suffix[0]) + 1)
+        return number * 1024.0 ** ("KMGTPE".index(suffix[0]) + 1)
     if suffix[1:]:
         return float(number * 10.0 ** int(suffix[1:]))
     return float(number * 10.0 ** _DECIMAL.get(suffix, 0))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
@@ -27,7 +26,6 @@ from skyplane_orchestration.provision.local.checks import require_open_files
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     FleetMeta,
-    GatewayFiles,
 )
 from skyplane_orchestration.provision.local.teardown import Runner
 from skyplane_orchestration.provision.provisioner import FleetSpec
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
 _POLL_S: Final = 0.005
-_LOG_TAIL_BYTES: Final = 4096
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +148,7 @@ class BringUp:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its log."""
-        tail = self.directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        tail = self.directory.gateway(node).log_tail(max_bytes=4096).strip()
         said = f"the end of its log:\n{tail}" if tail else "it left no log"
         return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}; {said}")
 
@@ -183,7 +180,16 @@ class BringUp:
             control_host=address,
             data_host=address,
         )
-        _write_files(files, config, self.authority, self.meta.hard_end_unix_s)
+        uri = self.authority.expected_uri(node)
+        issued = self.authority.issue(uri, config.hard_end_s + _VALIDITY_MARGIN_S)
+        until_s = self.meta.hard_end_unix_s + _VALIDITY_MARGIN_S
+        files.fill(
+            {
+                config.certificate_path.name: issued.certificate_pem + issued.private_key_pem,
+                config.authority_path.name: self.authority.ca_certificate_pem(until_s),
+                files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
+            }
+        )
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(node)
         is_end = region in plan.ends
@@ -235,20 +241,3 @@ class BringUp:
             fingerprint=fingerprint,
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
-
-
-def _write_files(
-    files: GatewayFiles, config: GatewayConfig, authority: Authority, hard_end_unix_s: float
-) -> None:
-    """Write certificate, key and configuration of a gateway to its empty directory."""
-    uri = authority.expected_uri(config.node)
-    issued = authority.issue(uri, config.hard_end_s + _VALIDITY_MARGIN_S)
-    files.fill(
-        {
-            config.certificate_path.name: issued.certificate_pem + issued.private_key_pem,
-            config.authority_path.name: authority.ca_certificate_pem(
-                hard_end_unix_s + _VALIDITY_MARGIN_S
-            ),
-            files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
-        }
-    )

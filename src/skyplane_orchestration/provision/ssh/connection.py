@@ -24,8 +24,6 @@ import paramiko
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.provision.ssh.options import SshHost
 
-_KEEPALIVE_S: Final = 30
-_MOST_SESSIONS: Final = 6
 #: Pythons that wait for the next request.
 _MOST_IDLE: Final = 2
 #: What `host_script` begins its answers with.
@@ -34,8 +32,6 @@ _MOST_LAST_WORDS: Final = 500
 #: Paramiko logs each login, and each failure with a traceback. Errors here say it once.
 _LOG_CHANNEL: Final = "skyplane_orchestration.paramiko"
 logging.getLogger(_LOG_CHANNEL).setLevel(logging.CRITICAL)
-
-_KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
 #: What the Python of a host runs.
 _HOST_SOURCE: Final = (
@@ -61,7 +57,7 @@ def _private_key(host: SshHost) -> paramiko.PKey | None:
         return None
     # A form of a connection may lose the last line break, and parsers want it.
     text = host.private_key.strip() + "\n"
-    for kind in _KEY_CLASSES:
+    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
         # The classes refuse keys of each other with errors of several kinds.
         with contextlib.suppress(paramiko.SSHException, ValueError):
             return kind.from_private_key(io.StringIO(text), password=host.passphrase or None)
@@ -84,7 +80,7 @@ class HostSession:
         self._host = host
         self._timeout_s = timeout_s
         # An account may have ten sessions of a login at once, by sshd's MaxSessions.
-        self._slots = threading.BoundedSemaphore(_MOST_SESSIONS)
+        self._slots = threading.BoundedSemaphore(6)
         self._idle: deque[paramiko.Channel] = deque()
         self._client = paramiko.SSHClient()
         self._client.set_log_channel(_LOG_CHANNEL)
@@ -216,7 +212,7 @@ class HostSession:
             raise self._unreachable(error) from error
         transport = self._client.get_transport()
         assert transport is not None
-        transport.set_keepalive(_KEEPALIVE_S)
+        transport.set_keepalive(30)
 
     def _load_host_keys(self) -> None:
         host = self._host

@@ -44,10 +44,8 @@ _ENGINES: Final = {
     "podman": '{{index .Labels "skyplane:directory"}}',
     "docker": '{{.Label "skyplane:directory"}}',
 }
-_ENGINE_TIMEOUT_S: Final = 50.0
 #: Of gateways, where the host's entry names none.
 _FIRST_PORT: Final = 10_000
-_BROUGHT: Final = "localhost/skyplane-brought"
 #: How often a command line is read that is empty, once in a millisecond.
 _EXEC_LOOKS: Final = 1000
 #: Of what a program says at its end, bytes.
@@ -183,9 +181,7 @@ def _signal(pid: int, number: int) -> None:
 def _engine(program: str, *words: str) -> str | None:
     """What an engine prints; None if it fails."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [program, *words], capture_output=True, text=True, timeout=_ENGINE_TIMEOUT_S
-        )
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=50.0)
         return None if done.returncode else done.stdout
     return None
 
@@ -211,7 +207,7 @@ def _free_image(root: Path, image: str) -> None:
     needed |= {_read(one) for one in root.glob(f"{_TRIALS}/*/{_IMAGE}")}
     if not image or image in needed:
         return
-    mark = f"{_BROUGHT}:{image.rpartition(':')[2]}"
+    mark = f"localhost/skyplane-brought:{image.rpartition(':')[2]}"
     for engine in _ENGINES:
         if _engine(engine, "image", "inspect", mark) is not None:
             _engine(engine, "rmi", image)
@@ -236,21 +232,17 @@ def describe(request: Request, _: BinaryIO) -> Any:
     with _locked(root, fcntl.LOCK_SH) as exists:
         processes = _processes()
         found = [_described(one, processes) for one in _instances(root)] if exists else []
+    # Those of the account, within the quota of a container.
+    processors = len(os.sched_getaffinity(0))
+    quota, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")[::2]
+    if quota.isdecimal():
+        processors = min(processors, max(1, int(quota) // int(period)))
     return {
         "instances": found,
-        "processors": _processors(),
+        "processors": processors,
         "version": list(sys.version_info[:3]),
         "now_unix_s": time.time(),
     }
-
-
-def _processors() -> int:
-    """Of the account, within the quota of a container."""
-    count = len(os.sched_getaffinity(0))
-    quota, _, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
-    if quota.isdecimal():
-        count = min(count, max(1, int(quota) // int(period)))
-    return count
 
 
 def launch(request: Request, stdin: BinaryIO) -> Any:
@@ -440,10 +432,6 @@ def tail(request: Request, _: BinaryIO) -> Any:
         return ""
 
 
-def _answer(document: Request) -> None:
-    os.write(1, b"skyplane " + json.dumps(document).encode() + b"\n")
-
-
 def main() -> None:
     """Answer requests until there is none."""
     os.umask(0o077)
@@ -457,4 +445,4 @@ def main() -> None:
             answer = {"value": verb(request, stdin)}
         except OSError as error:
             answer = {"error": [error.errno, error.strerror or str(error)]}
-        _answer(answer)
+        os.write(1, b"skyplane " + json.dumps(answer).encode() + b"\n")

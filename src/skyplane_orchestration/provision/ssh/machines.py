@@ -57,7 +57,6 @@ _MOST_SECONDS_OFF: Final = 300.0
 _WRONG_DIRECTORY: Final = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.EROFS}
 )
-_OLDEST_PYTHON: Final = [3, 11]
 
 
 class HostSessions:
@@ -121,17 +120,9 @@ class SshMachines(Machines):
     def vcpus(self, region: str, instance_type: str) -> int:
         """Of the smallest host: its processors are for all regions that it has."""
         hosts = self._options.hosts[region]
-        shares = {
-            host: sum(host in group for group in self._options.hosts.values()) for host in hosts
-        }
-        facts = in_parallel(hosts, self._facts)
-        return max(
-            1,
-            min(
-                int(one["processors"]) // shares[host]
-                for host, one in zip(hosts, facts, strict=True)
-            ),
-        )
+        facts = zip(hosts, in_parallel(hosts, self._facts), strict=True)
+        shares = (int(one["processors"]) // len(self._regions_of(host)) for host, one in facts)
+        return max(1, min(shares))
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return tuple(one for one in self._described(regions) if one.tags.fleet_key == fleet_key)
@@ -315,7 +306,7 @@ class SshMachines(Machines):
 
     def _facts(self, host: SshHost) -> Mapping[str, Any]:
         facts: Mapping[str, Any] = self._ask(host, "describe")
-        if facts["version"] < _OLDEST_PYTHON:
+        if facts["version"] < [3, 11]:
             version = ".".join(map(str, facts["version"][:2]))
             raise ConfigurationInvalid(
                 f"{host.interpreter} on host {host.name} is Python {version}, and gateways need"
