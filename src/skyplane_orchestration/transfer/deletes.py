@@ -62,7 +62,7 @@ _REASON: Final = "it is not at the source"
 #: Takes the report's row of a deleted object.
 Record = Callable[[dict[str, Any]], None]
 
-#: Takes the result so far and the keys that will be deleted; returns the result to go on with.
+#: Takes the result so far and the keys that will be deleted; returns the result so far.
 BeforeDeletes = Callable[[TransferResult, Iterable[str]], TransferResult]
 
 
