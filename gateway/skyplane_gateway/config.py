@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.common.handed_manifest import HandedManifest
 from skyplane_gateway.common.job_options import JobOptions, Verification
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
@@ -365,6 +364,22 @@ class AttachOrder(Document, what="the order to attach a side"):
         check(self)
         if self.sealing_key is not None:
             require_hex_of_32_bytes("sealing_key", self.sealing_key)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedManifest:
+    """A manifest for whose place gateways have no credentials, as a lead gets it.
+
+    Args:
+        place, kind: of the copies; see `manifest.document.Elsewhere`.
+        files: name -> content in base64: the pointer and its indexes; empty where there are none.
+        trouble: why they were not handed over; empty where they were.
+    """
+
+    place: str
+    kind: str
+    files: Mapping[str, str]
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,17 +368,6 @@ def test_deletes_that_no_manifest_could_note_leave_no_row(
     assert is_right(pair)
 
 
-def test_what_is_moved_away_leaves_no_row(run: Run, pair: Pair) -> None:
-    run("sync", *pair.arguments)
-    (away,) = pair.arguments[1:2]
-    moved = run("cp", "-r", "--move", "--exclude", "a", away, f"{away.rstrip('/')}-moved/")
-    assert (moved["moved"], about_manifest(moved)) == (len(NAMES) - 1, [])
-    assert rows_have_objects(pair)
-    trusted = run("sync", *pair.arguments, "--trust-manifest")
-    assert (trusted["copied"], trusted["skipped"]) == (len(NAMES) - 1, 1)
-    assert is_right(pair)
-
-
 def test_a_file_that_became_a_folder_leaves_no_row(run: Run, pair: Pair) -> None:
     run("sync", *pair.arguments)
     pair.here.delete(pair.source_key("a"))

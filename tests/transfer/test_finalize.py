@@ -47,12 +47,6 @@ MOVE = replace(JOB, move=True)
 LOST = {"code": "store-error", "message": "lost"}
 
 
-@pytest.fixture(autouse=True)
-def no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No source is a place with a manifest."""
-    monkeypatch.setattr(finalize_module, "record_moved", lambda *_: ())
-
-
 @dataclass
 class FakeControl:
     """A sink deletes the journals unless `deletes_journals` is False."""

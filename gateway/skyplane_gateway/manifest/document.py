@@ -32,7 +32,7 @@ POINTER: Final = "pointer.json"
 ROWS_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
 
-MAX_POINTER_BYTES: Final = 16 << 20
+_MAX_POINTER_BYTES: Final = 16 << 20
 #: Reads of a pointer that is replaced meanwhile.
 _ATTEMPTS: Final = 5
 
@@ -158,7 +158,7 @@ def read_pointer(
     key = (manifest_prefix(folder) if at is None else at.prefix) + POINTER
     for _ in range(_ATTEMPTS):
         try:
-            info, body = read_object(store, key, max_bytes=MAX_POINTER_BYTES)
+            info, body = read_object(store, key, max_bytes=_MAX_POINTER_BYTES)
         except NotFound:
             return None
         except PermissionDenied:

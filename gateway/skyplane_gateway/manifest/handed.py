@@ -6,8 +6,8 @@ import base64
 from typing import cast
 
 from skyplane_gateway.common.errors import NotFound
-from skyplane_gateway.common.handed_manifest import HandedManifest
 from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.config import HandedManifest
 from skyplane_gateway.manifest.document import Elsewhere
 from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.stores.base import ObjectStore, RangeReader

@@ -86,7 +86,9 @@ class ManifestReader:
                 if row is not None and row.copy:
                     # The listing has made the row for this caller alone. A copy of each would take
                     # half of the time of a comparison.
-                    object.__setattr__(info, "recorded", self._recorded(row, info))
+                    state = _state_of(self._kind, row.copy, info)
+                    copy = RecordedCopy(row.store, row.source_key, row.version, row.crc32c, state)
+                    object.__setattr__(info, "recorded", copy)
                 yield info
         finally:
             self._held = cursor
@@ -189,10 +191,6 @@ class ManifestReader:
                 return read_exactly(reader, length)
         except NotFound as error:
             raise ManifestUnreadable(f"a segment of the manifest is gone: {key}") from error
-
-    def _recorded(self, row: Row, info: ObjectInfo) -> RecordedCopy:
-        state = _state_of(self._kind, row.copy, info)
-        return RecordedCopy(row.store, row.source_key, row.version, row.crc32c, state)
 
 
 def _state_of(kind: str, copy: str, info: ObjectInfo) -> CopyState:

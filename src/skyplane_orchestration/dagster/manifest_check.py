@@ -11,9 +11,6 @@ from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 
-#: Findings in the description of a check.
-_SHOWN = 5
-
 
 @checks_arguments
 def build_skyplane_manifest_check(
@@ -51,7 +48,7 @@ def build_skyplane_manifest_check(
             report = manifest.verify(public_key)
         return dg.AssetCheckResult(
             passed=report.is_equal,
-            description=report.summary if report.is_equal else report.failure(_SHOWN),
+            description=report.summary if report.is_equal else report.failure(shown=5),
             metadata={
                 "dagster/uri": place.url,
                 "skyplane/rows": report.rows,

@@ -62,9 +62,6 @@ _REASON: Final = "it is not at the source"
 #: Takes the report's row of a deleted object.
 Record = Callable[[dict[str, Any]], None]
 
-#: Takes the result so far and the keys that will be deleted; returns the result so far.
-BeforeDeletes = Callable[[TransferResult, Iterable[str]], TransferResult]
-
 
 @dataclass(frozen=True, slots=True)
 class DeletePlan:
@@ -190,13 +187,13 @@ def delete_extra(
     result: TransferResult,
     rng: random.Random,
     record: Record = lambda row: None,
-    before: BeforeDeletes = lambda result, keys: result,
+    note: Callable[[Iterable[str]], Iterable[str]] = lambda keys: (),
 ) -> TransferResult:
     """Delete the extra objects of a transfer that ended well; its result with what became of that.
 
     Deletes nothing where an object failed or has no outcome. Right before each delete it checks
     that the source still has no such object. The delete is conditional on the listed version.
-    `before` is called with the keys that will be deleted, once they are known and allowed.
+    `note` is called with the keys that will be deleted, once they are allowed; it gives warnings.
     """
     if result.failed or result.unfinished:
         return _warned(result, "not every object was copied")
@@ -214,7 +211,7 @@ def delete_extra(
             aside = asides.names() if asides is not None else ()
             folder = folder_of(job.destination.key)
             keys = chain((info.key for info in _infos(found)), (folder + name for name in aside))
-            result = before(result, keys)
+            result = replace(result, warnings=(*result.warnings, *note(keys)))
             _delete_all(job, credentials, found, rng, deletion, record)
         # The copies are in their place.
         for info in asides.discard() if asides is not None and not deletion.failed else ():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from skyplane_orchestration.errors import (
@@ -23,7 +23,7 @@ from skyplane_orchestration.model.resume_handle import MAX_TEXT_BYTES, RESUME_TT
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
-from skyplane_orchestration.transfer.manifest_record import record_moved, record_run
+from skyplane_orchestration.transfer.manifest_record import record_run
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.path_conflicts import with_put_back
 from skyplane_orchestration.transfer.results import result_of
@@ -109,42 +109,23 @@ def _recorded(monitor: Monitor, result: TransferResult, manifest: str | None) ->
         if manifest is not None or job.keeps_manifest:
             # Now: the lead's lease may end while deletes run.
             rows.add(monitor.control.report_rows(monitor.submitted))
+        context, troubles = monitor.context, record_run(monitor.context, job, rows.rows())
+        result = replace(result, warnings=(*result.warnings, *troubles))
         if job.delete:
-            result = _delete_extra(monitor, result, rows)
-        else:
-            result = _noted(monitor, result, rows)
+            if result.succeeded:
+                from skyplane_orchestration.transfer.deletes import delete_extra
+
+                note = partial(record_run, context, job, ())
+                result = delete_extra(
+                    job, credentials, result, context.rng, lambda row: rows.add([row]), note
+                )
+            result = with_put_back(job, result)
         if manifest is None:
             return result
         from skyplane_orchestration.storage.object_manifest import write_manifest
 
         uri = write_manifest(manifest, job, rows.rows(), credentials)
     return replace(result, manifest_uri=uri)
-
-
-def _noted(
-    monitor: Monitor, result: TransferResult, rows: RowSpool, deleted: Iterable[str] = ()
-) -> TransferResult:
-    """The result, with what stands in the way of the manifest of the destination."""
-    troubles = record_run(monitor.context, monitor.request.job, rows.rows(), deleted)
-    return replace(result, warnings=(*result.warnings, *troubles))
-
-
-def _delete_extra(monitor: Monitor, result: TransferResult, rows: RowSpool) -> TransferResult:
-    """Delete what only the destination has, after a success; `rows` gets a row for each."""
-    from skyplane_orchestration.transfer.deletes import delete_extra
-
-    job, credentials, rng = monitor.request.job, monitor.request.credentials, monitor.context.rng
-    is_noted = False
-
-    def note(result: TransferResult, keys: Iterable[str]) -> TransferResult:
-        nonlocal is_noted
-        is_noted = True
-        return _noted(monitor, result, rows, keys)
-
-    if result.succeeded:
-        result = delete_extra(job, credentials, result, rng, lambda row: rows.add([row]), note)
-    result = result if is_noted else _noted(monitor, result, rows)
-    return with_put_back(job, result)
 
 
 def _delete_sources(monitor: Monitor, result: TransferResult) -> TransferResult:
@@ -154,9 +135,6 @@ def _delete_sources(monitor: Monitor, result: TransferResult) -> TransferResult:
     try:
         rows = monitor.control.report_rows(monitor.submitted)
         request, rng = monitor.request, monitor.context.rng
-        noted = record_moved(monitor.context, request.job, rows)
-        result = replace(result, warnings=(*result.warnings, *noted))
-        rows = monitor.control.report_rows(monitor.submitted)
         remove_sources(request.job, rows, request.credentials, removal, rng)
     except ConfigurationInvalid as error:
         return replace(result, state="failed", error=error.message, error_code=error.code)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Semaphore
 
-from skyplane_gateway.manifest.document import Pointer
+from skyplane_gateway.manifest.document import Pointer, read_pointer
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
@@ -20,7 +20,7 @@ from skyplane_orchestration.provision.parallel import in_background
 from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import named_in_errors
-from skyplane_orchestration.storage.manifest.elsewhere import ReadPointer, begun_pointer
+from skyplane_orchestration.storage.manifest.elsewhere import ReadPointer, manifest_store
 from skyplane_orchestration.storage.open import journal_folder, open_location
 from skyplane_orchestration.storage.preflight import located_ends
 from skyplane_orchestration.storage.source_listing import SourceListing
@@ -92,8 +92,11 @@ class FirstRequests:
             self._listing.read_page(self._job, store)
 
     def _read_pointer(self) -> tuple[Pointer, str] | None:
-        with open_location(self._job.destination, self._credentials) as store:
-            return begun_pointer(self._job, store, self._credentials)
+        with (
+            open_location(self._job.destination, self._credentials) as store,
+            manifest_store(self._job, store, self._credentials) as (kept_in, at),
+        ):
+            return read_pointer(kept_in, journal_folder(self._job), at)
 
     def _ask_destination(self) -> None:
         place, folder = self._job.destination, journal_folder(self._job)

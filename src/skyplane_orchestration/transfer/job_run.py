@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
 from skyplane_gateway.common.job_options import JobOptions
@@ -184,12 +185,9 @@ class JobRun:
         for warning in put_back_others(job, result.transfer_key):
             log.warning("%s", warning)
 
-        def note(result: TransferResult, keys: Iterable[str]) -> TransferResult:
-            troubles = record_run(self._context, job, (), keys)
-            return replace(result, warnings=(*result.warnings, *troubles))
-
         context = self._context
-        result = delete_extra(job, context.credentials, result, context.rng, before=note)
+        note = partial(record_run, context, job, ())
+        result = delete_extra(job, context.credentials, result, context.rng, note=note)
         result = with_put_back(job, result)
         if not result.succeeded:
             raise TransferFailed(

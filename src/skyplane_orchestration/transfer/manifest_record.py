@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -51,19 +49,6 @@ def signing_key(context: ClientContext, job: TransferJob) -> ManifestKey | None:
     from skyplane_orchestration.storage.manifest.signature import ManifestKey
 
     return ManifestKey.for_signing(context.manifest_key)
-
-
-def record_moved(
-    context: ClientContext, job: TransferJob, report: Iterable[Mapping[str, Any]]
-) -> tuple[str, ...]:
-    """Note what a move deletes next, if its source is the destination of others and has a manifest;
-    a warning where that fails."""
-    back = replace(job, destination=job.source, manifest_at="always", verify="stored")
-    with suppress(SkyplaneError), open_location(job.source, context.credentials) as store:
-        if read_pointer(store, journal_folder(back)) is None:
-            return ()
-    moved = (row["source"] for row in report if row["state"] == "copied")
-    return record_run(context, back, (), moved)
 
 
 def _record(

@@ -107,7 +107,7 @@ def test_a_newer_release_says_so_although_the_rest_is_not_known(store: MemorySto
 def test_a_pointer_that_is_too_large_stays(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_POINTER_BYTES", 100)
+    monkeypatch.setattr(module, "_MAX_POINTER_BYTES", 100)
     store.put(KEY, encode_pointer(POINTER))
     with pytest.raises(ManifestUnreadable) as caught:
         read_pointer(store, "f/")

@@ -19,7 +19,7 @@ from skyplane_gateway.manifest.document import (
 from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.storage.manifest.commit import ManifestCommit
-from skyplane_orchestration.storage.manifest.rows import DELETED, read_parquet, table_of
+from skyplane_orchestration.storage.manifest.rows import DELETED, read_segment, table_of
 
 FOLDER = "f/"
 PREFIX = "f/.skyplane/manifest/"
@@ -69,11 +69,7 @@ def by_parquet(store: ObjectStore) -> dict[str, str]:
     found = read_pointer(store, FOLDER)
     rows: dict[str, dict[str, Any]] = {}
     for segment in found[0].newest if found else ():
-        key = PREFIX + segment.name + ROWS_SUFFIX
-        with store.read(key, offset=0, length=segment.parquet_bytes, if_match=None) as reader:
-            body = bytearray(segment.parquet_bytes)
-            assert reader.readinto(memoryview(body)) == segment.parquet_bytes
-        for row in read_parquet(bytes(body)).to_pylist():
+        for row in read_segment(store, PREFIX, segment).to_pylist():
             known = rows.get(row["key"])
             assert known is None or known["commit"] < row["commit"]
             rows[row["key"]] = row

@@ -25,7 +25,6 @@ from skyplane_gateway.common.objects import UNCONDITIONAL, StoreSpec
 from skyplane_gateway.manifest.document import read_pointer
 from skyplane_gateway.manifest.index import decode_block
 from skyplane_orchestration.errors import StoreError
-from skyplane_orchestration.storage.manifest import commit as module
 from skyplane_orchestration.storage.manifest.commit import ManifestCommit
 
 KEYS = st.text(alphabet="ab/é\N{PILE OF POO}", min_size=1, max_size=3)
@@ -198,18 +197,3 @@ def test_a_manifest_that_was_copied_along_begins_anew() -> None:
     found = read_pointer(copied, FOLDER)
     assert found is not None
     assert [one.id for one in found[0].snapshots] == ["second"]
-
-
-def test_a_pointer_that_grows_too_long_forgets_earlier_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_MOST_POINTER_BYTES", 3000)
-    store, known = empty_store(), {}
-    for number in range(20):
-        pointer = commit(store, f"run {number}", {f"k{number}": "x" * number or "y"})
-        known[f"k{number}"] = "x" * number or "y"
-        assert store.head(f"{PREFIX}pointer.json").size_bytes <= 3000
-        assert contents(store) == dict(sorted(known.items()))
-        assert pointer.snapshots[-1].commit == number + 1
-    files = {info.key.removeprefix(PREFIX).rpartition(".")[0] for info in store.list(PREFIX)}
-    assert files == {one.name for one in pointer.segments} | {"pointer"}

@@ -42,7 +42,7 @@ def copies(store: ObjectStore, folder: str, *report: dict[str, Any]) -> dict[str
 def test_a_source_may_have_any_time(time_s: float) -> None:
     report = [reported("f/a", '"1"', source_unix_s=time_s)]
     table = table_of(copied_rows(report, empty_store(), FOLDER, **OF_ALL))
-    assert files_of(table, "name").segment.rows == 1
+    assert files_of(table, "name")[0].rows == 1
     found = table["source_time"].to_pylist()[0]
     assert found.timestamp() == pytest.approx(min(max(time_s, -62_135_596_800), 253_402_300_799))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +20,6 @@ from skyplane_gateway.common.errors import ManifestUnreadable, NotFound
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
-    MAX_POINTER_BYTES,
     POINTER,
     ROWS_SUFFIX,
     Elsewhere,
@@ -33,7 +34,6 @@ from skyplane_gateway.manifest.document import (
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import PreconditionFailed, StoreError
 from skyplane_orchestration.storage.manifest.rows import (
-    SegmentFiles,
     files_of,
     newest,
     numbered,
@@ -53,8 +53,6 @@ KEPT_SNAPSHOTS: Final = 30
 #: A segment stays apart while it has more than so many times the rows that come after it.
 _TIER: Final = 4
 _ATTEMPTS: Final = 10
-#: A longer one forgets all runs but two; readers take twice as much.
-_MOST_POINTER_BYTES: Final = MAX_POINTER_BYTES // 2
 #: Files that no pointer names may be those of a commit that goes on.
 _LEFTOVER_S: Final = 24 * SECONDS_PER_HOUR
 #: Kind of store -> a version that no object has.
@@ -104,17 +102,13 @@ class ManifestCommit:
         for _ in range(_ATTEMPTS):
             base = self._base()
             before, kept, table = self._merged(base.pointer, rows)
-            files = files_of(table, secrets.token_hex(8))
-            self._put_files(files)
-            segments = (*kept, files.segment)
-            pointer = self._next(before, segments)
-            if len(encode_pointer(pointer)) > _MOST_POINTER_BYTES:
-                without_history = replace(before, snapshots=before.snapshots[-1:])
-                pointer = self._next(without_history, segments)
+            segment, bodies = files_of(table, secrets.token_hex(8))
+            self._put_files(segment.name, bodies)
+            pointer = self._next(before, (*kept, segment))
             if self._replace(pointer, base.etag):
                 self._remove_leftovers(base, pointer)
                 return pointer
-            self._remove([files.segment.name + one for one in (ROWS_SUFFIX, INDEX_SUFFIX)])
+            self._remove([segment.name + suffix for suffix in bodies])
         raise PreconditionFailed(
             f"the manifest at {self._store.spec.url(self._prefix)} changes all the time",
             is_permanent=False,
@@ -182,12 +176,13 @@ class ManifestCommit:
         signed = replace(own, signature=self._key.sign(made, own))
         return replace(made, snapshots=(*earlier, signed))
 
-    def _put_files(self, files: SegmentFiles) -> None:
+    def _put_files(self, name: str, bodies: Mapping[str, bytes]) -> None:
         """Without a precondition, which a retry after a lost answer would not meet."""
-        name = self._prefix + files.segment.name
-        bodies = {name + ROWS_SUFFIX: files.parquet, name + INDEX_SUFFIX: files.index}
-        for _ in map_parallel(bodies, lambda key: self._store.put(key, bodies[key]), len(bodies)):
-            pass
+
+        def put(suffix: str) -> None:
+            self._store.put(f"{self._prefix}{name}{suffix}", bodies[suffix])
+
+        deque(map_parallel(bodies, put, len(bodies)), maxlen=0)
 
     def _replace(self, pointer: Pointer, etag: str) -> bool:
         """Whether the pointer is ours now; another commit may have come before."""

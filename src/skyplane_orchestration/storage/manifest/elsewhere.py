@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skyplane_gateway.common.handed_manifest import HandedManifest
+from skyplane_gateway.config import HandedManifest
 from skyplane_gateway.manifest.document import (
     INDEX_SUFFIX,
     POINTER,
@@ -49,14 +49,6 @@ def open_manifest(
         yield ManifestReader(store, journal_folder(job), at, read)
 
 
-def begun_pointer(
-    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
-) -> tuple[Pointer, str] | None:
-    """The pointer of the manifest, for `open_manifest`. Raises as `read_pointer`."""
-    with manifest_store(job, destination, credentials) as (store, at):
-        return read_pointer(store, journal_folder(job), at)
-
-
 @contextmanager
 def manifest_store(
     job: TransferJob, destination: ObjectStore, credentials: CredentialSources
@@ -75,26 +67,20 @@ def handed_manifest(job: TransferJob, credentials: CredentialSources) -> HandedM
     """What the lead needs of a manifest that lies elsewhere; None for a job without one."""
     if not (job.reads_manifest and job.keeps_manifest_elsewhere):
         return None
-    kind, place = job.destination.kind, ""
+    kind, place, bodies, left = job.destination.kind, "", dict[str, str](), _MOST_BYTES
     try:
-        with open_location(job.destination, credentials) as destination:
+        with (
+            open_location(job.destination, credentials) as destination,
+            manifest_store(job, destination, credentials) as (store, at),
+        ):
             place = place_of(destination, journal_folder(job))
-            return HandedManifest(place, kind, _files(job, destination, credentials))
+            found = read_pointer(store, "", at)
+            prefix = "" if at is None else at.prefix
+            names = [] if found is None else [one.name + INDEX_SUFFIX for one in found[0].newest]
+            for name in (*names, POINTER) if found is not None else ():
+                _, body = read_object(store, prefix + name, max_bytes=left)
+                left -= len(body)
+                bodies[name] = base64.b64encode(body).decode()
     except StoreError as error:
         return HandedManifest(place, kind, {}, error.message)
-
-
-def _files(
-    job: TransferJob, destination: ObjectStore, credentials: CredentialSources
-) -> dict[str, str]:
-    with manifest_store(job, destination, credentials) as (store, at):
-        found = read_pointer(store, "", at)
-        if found is None or at is None:
-            return {}
-        names = [POINTER, *(one.name + INDEX_SUFFIX for one in found[0].newest)]
-        left, bodies = _MOST_BYTES, {}
-        for name in names:
-            _, body = read_object(store, at.prefix + name, max_bytes=left)
-            left -= len(body)
-            bodies[name] = base64.b64encode(body).decode()
-        return bodies
+    return HandedManifest(place, kind, bodies)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,11 +49,6 @@ from skyplane_orchestration.storage.manifest.rows import (
 from skyplane_orchestration.storage.manifest.signature import ManifestKey, SignatureState
 from skyplane_orchestration.storage.object_manifest import write_rows
 from skyplane_orchestration.storage.open import journal_folder, open_location
-
-SCHEMA_VERSION: Final = 1
-
-#: Columns that tell one version of an object from another.
-_IDENTITY: Final = ("copy", "source_store", "source_key", "source_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ class ManifestReport:
 
     def to_dict(self) -> dict[str, Any]:
         """With the first keys of each kind, and their counts."""
-        found = encode(self, SCHEMA_VERSION)
+        found = encode(self, version=1)
         lists = {name: keys for name, keys in found.items() if isinstance(keys, list)}
         counts = {f"{name}_count": len(keys) for name, keys in lists.items()}
         first = {name: keys[:MAX_LISTED_DIFFERENCES] for name, keys in lists.items()}
@@ -223,8 +218,8 @@ class PlaceManifest:
         )
 
     def _identities(self, run: int | str) -> dict[str, tuple[str, ...]]:
-        table = self.table(run)
-        columns = (table[name].to_pylist() for name in _IDENTITY)
+        table, names = self.table(run), ("copy", "source_store", "source_key", "source_version")
+        columns = (table[name].to_pylist() for name in names)
         return dict(zip(table["key"].to_pylist(), zip(*columns, strict=True), strict=True))
 
     def verify(self, public_key: str | None = None) -> ManifestReport:

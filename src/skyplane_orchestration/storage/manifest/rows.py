@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from skyplane_gateway.common.errors import ManifestUnreadable, NotFound, ObjectTooLarge
 from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.common.source_version import identity_of
-from skyplane_gateway.manifest.document import ROWS_SUFFIX, Segment
+from skyplane_gateway.manifest.document import INDEX_SUFFIX, ROWS_SUFFIX, Segment
 from skyplane_gateway.manifest.index import Row, encode_index
 from skyplane_gateway.stores import ObjectStore, head_all
 from skyplane_gateway.stores.base import read_object
@@ -50,15 +49,6 @@ _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
 #: Rows that are Python objects at once.
 _INDEX_ROWS: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFiles:
-    """A segment that is to be written: what the pointer says of it, and its two files."""
-
-    segment: Segment
-    parquet: bytes
-    index: bytes
 
 
 def table_of(rows: Iterator[dict[str, Any]]) -> pa.Table:
@@ -117,10 +107,10 @@ def _copies(rows: Sequence[Mapping[str, Any]], store: ObjectStore) -> Iterator[s
 
 def deleted_rows(keys: Iterable[str], folder: str, **of_all: Any) -> Iterator[dict[str, Any]]:
     """The rows of objects that a run deletes."""
-    nothing = {"state": DELETED, "bytes": 0, "copy": "", "source_key": "", "source_version": ""}
-    nothing["commit"] = 0
+    texts = dict.fromkeys(("copy", "source_key", "source_version"), "")
     for key in keys:
-        yield {"key": key.removeprefix(folder), **nothing, **of_all}
+        row = {"key": key.removeprefix(folder), "state": DELETED, "bytes": 0, "commit": 0}
+        yield {**row, **texts, **of_all}
 
 
 def numbered(table: pa.Table, commit: int) -> pa.Table:
@@ -152,8 +142,8 @@ def dicts_of(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def files_of(table: pa.Table, name: str) -> SegmentFiles:
-    """The files of a segment with these rows."""
+def files_of(table: pa.Table, name: str) -> tuple[Segment, dict[str, bytes]]:
+    """A segment with these rows, and its files by their suffixes."""
     body = io.BytesIO()
     pq.write_table(table, body, compression="zstd")
     index, stores, blocks = encode_index(_index_rows(table), table.num_rows)
@@ -168,7 +158,7 @@ def files_of(table: pa.Table, name: str) -> SegmentFiles:
         stores,
         tuple(blocks),
     )
-    return SegmentFiles(segment, parquet, index)
+    return segment, {ROWS_SUFFIX: parquet, INDEX_SUFFIX: index}
 
 
 def _index_rows(table: pa.Table) -> Iterator[Row]:
@@ -180,10 +170,7 @@ def _index_rows(table: pa.Table) -> Iterator[Row]:
 def read_segment(store: ObjectStore, prefix: str, segment: Segment) -> pa.Table:
     """The rows of a segment. Raises ManifestUnreadable for one that is gone or damaged."""
     key = f"{prefix}{segment.name}{ROWS_SUFFIX}"
-    return read_parquet(read_file(store, key, segment.parquet_bytes, segment.parquet_sha256))
-
-
-def read_parquet(body: bytes) -> pa.Table:
+    body = read_file(store, key, segment.parquet_bytes, segment.parquet_sha256)
     return pq.read_table(io.BytesIO(body)).cast(SCHEMA)
 
 
