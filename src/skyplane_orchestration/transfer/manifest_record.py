@@ -67,11 +67,8 @@ def _record(
 
     now_s, folder = context.clock.wall(), journal_folder(job)
     run = f"{context.identity.owner}/{context.identity.run}"
-    of_all = {
-        "source_store": spec_of(job.source).name,
-        "run": run,
-        "recorded": round(now_s * 1e6),
-    }
+    source = spec_of(job.source).name
+    of_all = {"source_store": source, "run": run, "recorded": round(now_s * 1e6)}
     with (
         open_location(job.destination, context.credentials) as store,
         manifest_store(job, store, context.credentials) as (kept_in, at),

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.provision.parallel import in_background
 from skyplane_orchestration.recovery.destination_cleanup import remove_journals
 from skyplane_orchestration.storage.preflight import (
     require_ends_apart,
@@ -154,6 +156,8 @@ class TransferRun:
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.finish`."""
+        if self._request.job.keeps_manifest:  # Its commit loads pyarrow, which takes 0.2 s.
+            in_background(lambda: import_module("skyplane_orchestration.storage.manifest.commit"))
         with Monitor(
             self._request,
             self.fleet,
