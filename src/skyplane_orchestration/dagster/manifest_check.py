@@ -59,8 +59,10 @@ def build_skyplane_manifest_check(
         )
 
     # Dagster cannot resolve a postponed annotation.
-    hints = {"context": dg.AssetCheckExecutionContext, "return": dg.AssetCheckResult}
-    check.__annotations__ = hints
+    check.__annotations__ = {
+        "context": dg.AssetCheckExecutionContext,
+        "return": dg.AssetCheckResult,
+    }
     return dg.asset_check(
         asset=key,
         name=name,
