@@ -59,10 +59,8 @@ def build_skyplane_manifest_check(
         )
 
     # Dagster cannot resolve a postponed annotation.
-    check.__annotations__ = {
-        "context": dg.AssetCheckExecutionContext,
-        "return": dg.AssetCheckResult,
-    }
+    hints = {"context": dg.AssetCheckExecutionContext, "return": dg.AssetCheckResult}
+    check.__annotations__ = hints
     return dg.asset_check(
         asset=key,
         name=name,

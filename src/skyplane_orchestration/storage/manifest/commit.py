@@ -247,9 +247,8 @@ def _without(pointer: Pointer, lost: set[str]) -> Pointer:
     snapshots = tuple(one for one in pointer.snapshots[:-1] if not lost & set(one.segments))
     last = pointer.snapshots[-1]
     begin = max((at for at, name in enumerate(last.segments, 1) if name in lost), default=0)
-    snapshots += (
-        (replace(last, segments=last.segments[begin:], signature=""),) if begin else (last,)
-    )
+    left = replace(last, segments=last.segments[begin:], signature="") if begin else last
+    snapshots += (left,)
     named = {name for one in snapshots for name in one.segments}
     return replace(
         pointer,
