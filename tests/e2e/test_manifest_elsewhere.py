@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.pairs import Run, runner
 
+from skyplane_orchestration.cli.main import main
+
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home
 
@@ -65,3 +67,12 @@ def test_deletes_are_recorded(run: Run, tmp_path: Path) -> None:
     assert run("sync", *arguments)["deleted"] == 1
     planned: dict[str, Any] = run("sync", *arguments, "--dry-run")
     assert (planned["summary"]["copy"], planned["summary"]["delete"]) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["dst", "dst/meta", "src/meta"])
+def test_it_may_not_lie_in_source_or_destination(
+    home: Home, run: Run, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    for more in ([], ["--dry-run"]):
+        assert main(["sync", "src", "dst", "--manifest-at", f"./{place}", *more]) == 2
+        assert "--manifest-at lies in " in capsys.readouterr().err

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.pairs import Run, runner
+
+from skyplane_gateway.common.objects import StoreSpec
+from skyplane_gateway.manifest.reader import ManifestReader
+from skyplane_gateway.stores import open_store
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home
@@ -60,3 +65,14 @@ def test_other_bytes_under_another_inode_are_found(run: Run, tmp_path: Path, end
     mounted_again(tmp_path / end)
     assert run("sync", "src", "dst")["copied"] == 1
     assert (tmp_path / "dst/b").read_text() == (tmp_path / "src/b").read_text()
+
+
+@pytest.mark.parametrize("rule", ["--checksum", "--size-only", "--update"])
+def test_deletes_under_other_rules_leave_no_row(run: Run, tmp_path: Path, rule: str) -> None:
+    run("sync", "src", "dst")
+    (tmp_path / "src/a").unlink()
+    assert run("sync", "src", "dst", "--delete", rule)["deleted"] == 1
+    folder = f"{tmp_path}/dst/".removeprefix("/")
+    with closing(open_store(StoreSpec("file", "/"), None)) as store:
+        rows = ManifestReader(store, folder).rows()
+        assert {row.key for row in rows if row.copy} == {"b", "c"}

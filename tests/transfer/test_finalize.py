@@ -83,11 +83,13 @@ def end(
     request = TransferRequest(KEY, job, SentCredentials(CredentialSources()))
     submitted = SubmittedTransfer(KEY, status.epoch, "a", joined=False)
     context: Any = SimpleNamespace(
-        identity=SimpleNamespace(may_be_repeated=may_be_repeated),
+        identity=SimpleNamespace(may_be_repeated=may_be_repeated, owner="o", run="r"),
         fleets=SimpleNamespace(control=open_),
         clock=Clock(wall=lambda: 1000.0),
         rng=random.Random(1),
         poll_s=1.0,
+        credentials=CredentialSources(),
+        manifest_key=None,
     )
     with Monitor(request, FLEET, submitted, context) as monitor:
         monitor.is_abandoned = is_abandoned

@@ -151,7 +151,7 @@ def _by_manifest(
         return _RECORDED
     if source.size_bytes == there.size_bytes:
         known = _by_checksums(ends, source, there)
-        if known is not None:
+        if known is not None and not known.replaces:
             return known
         if copy.crc32c is not None and (is_same or is_touched) and copy.state != "changed":
             return _touched(copy, answer, of_source=not is_same)

@@ -72,14 +72,10 @@ def check_manifest(job: TransferJob) -> None:
         raise ConfigurationInvalid.about(
             "{delete} lists the destination, so it cannot {trust_manifest}; leave out one of them"
         )
-    if job.keeps_manifest_elsewhere:
+    if job.keeps_manifest_elsewhere or not job.reads_manifest:
         raise ConfigurationInvalid.about(
-            "{trust_manifest} needs the manifest at the destination; leave out {manifest_at}"
-        )
-    if not job.reads_manifest:
-        raise ConfigurationInvalid.about(
-            "{trust_manifest} needs the rule of a sync, replace-if-different, in {conflict}, and "
-            "{manifest_at} other than never"
+            "{trust_manifest} needs the rule of a sync, replace-if-different, in {conflict}, and"
+            " the manifest at the destination: leave out {manifest_at}"
         )
 
 

@@ -35,6 +35,7 @@ from skyplane_orchestration.storage.empty_source import (
 from skyplane_orchestration.storage.manifest.elsewhere import open_manifest
 from skyplane_orchestration.storage.open import (
     asker_of,
+    beside_location,
     destination_lister,
     ends_of,
     open_ends,
@@ -97,7 +98,7 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
         ConfigurationInvalid: this release does not support a store of that kind; or the job trusts
             a manifest that it does not read.
     """
-    check_manifest(job)
+    _require_manifest(job)
     target = None
     if manifest is not None:
         target = named_location({"url": manifest}, {"url": "manifest"})
@@ -107,6 +108,16 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
     if target is not None and target.kind == "file" and os.path.isdir(f"/{target.key}"):  # noqa: PTH112
         what = with_fields("{manifest} {given!r} is a folder; add a name", given=manifest)
         raise InvalidLocation(what)
+
+
+def _require_manifest(job: TransferJob) -> None:
+    """Raises ConfigurationInvalid."""
+    check_manifest(job)
+    for end in (job.source, job.destination) if job.keeps_manifest_elsewhere else ():
+        place = beside_location(job.destination, job.manifest_at)
+        if lies_in(spec_of(place), place.key, spec_of(end), end.key):
+            what = "{manifest_at} lies in {url!r}; choose a folder beside it"
+            raise ConfigurationInvalid.about(what, url=end.url)
 
 
 def locate(
@@ -235,7 +246,7 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
 
     Raises EmptySource or StoreError, also after some rows.
     """
-    check_manifest(job)
+    _require_manifest(job)
     require_file(job)
     spec, selected = transfer_spec_of(job), 0
     with (

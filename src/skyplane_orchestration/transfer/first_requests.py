@@ -49,10 +49,9 @@ class FirstRequests:
         listing.begun = in_background(self._read_page)
         self._epoch: Future[int] | None = None
         #: The pointer of the manifest of the destination; see `open_manifest`.
-        self.manifest: ReadPointer | None = None
-        if job.reads_manifest:
-            pointer = in_background(self._read_pointer)
-            self.manifest = lambda: pointer.result()
+        self.manifest: ReadPointer | None = (
+            in_background(self._read_pointer).result if job.reads_manifest else None
+        )
         self._checked = in_background(self._ask_destination)
         self._ends = in_background(self._find_ends) if with_regions else None
         for one in (listing.begun, self._checked):

@@ -290,7 +290,7 @@ class JobRun:
     ) -> TransferRun | TransferResult:
         """The transfer on a fleet for this job, or its result if there is nothing to copy."""
         preflight.require_usable(self._job, options.manifest)
-        signing_key(self._context, self._job)
+        signing_key(self._context)
         if plan is None:
             self.check()
             done = None if options.manifest else self.unchanged()

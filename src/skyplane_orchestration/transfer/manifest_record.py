@@ -30,9 +30,9 @@ def record_run(
 
     Args:
         report: the lead's rows of its objects.
-        deleted: keys that the run deletes next: a manifest never has an object that is gone.
+        deleted: keys that it deletes next, under any conflict rule: no row outlives its object.
     """
-    if not job.keeps_manifest:
+    if not job.keeps_manifest and (report != () or job.manifest_at == "never"):
         return ()
     try:
         with timed("manifest of the destination"):
@@ -42,9 +42,9 @@ def record_run(
     return ()
 
 
-def signing_key(context: ClientContext, job: TransferJob) -> ManifestKey | None:
+def signing_key(context: ClientContext) -> ManifestKey | None:
     """What signs the manifest of a run. Raises ConfigurationInvalid: it cannot be used."""
-    if context.manifest_key is None or not job.keeps_manifest:
+    if context.manifest_key is None:
         return None
     from skyplane_orchestration.storage.manifest.signature import ManifestKey
 
@@ -91,7 +91,7 @@ def _record(
             deleted=gone,
             segments=(),
         )
-        commit = ManifestCommit(kept_in, folder, snapshot, signing_key(context, job), at)
+        commit = ManifestCommit(kept_in, folder, snapshot, signing_key(context), at)
         try:
             commit.run(rows)
         except StoreError as error:

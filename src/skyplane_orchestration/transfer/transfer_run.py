@@ -82,7 +82,7 @@ class TransferRun:
     def begin(self, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Submit the job; a fleet that is gone is built once more."""
         require_usable(self._request.job, self._options.manifest)
-        signing_key(self._context, self._request.job)
+        signing_key(self._context)
         try:
             submitted = self.submit(least_epoch=least_epoch)
         except FleetLost as error:

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from skyplane_gateway.common.kept_properties import KeptProperties
-from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, time_pin
+from skyplane_gateway.common.objects import (
+    ObjectAttributes,
+    ObjectInfo,
+    RecordedCopy,
+    time_pin,
+)
 from skyplane_gateway.common.source_version import marked, recorded_source
 from skyplane_gateway.selection.difference import MARGIN_S, ComparisonAnswer, Ends, Verdict, compare
+from skyplane_gateway.selection.selection_rule import SelectionRule
+from skyplane_gateway.selection.selector import select
 
 KINDS: Final = ("s3", "gcs", "azure", "file")
 #: Kinds whose listings show metadata.
@@ -344,3 +351,21 @@ def test_a_listing_that_has_the_time_of_a_file_decides(
     there = ObjectInfo("k", 3, "f", NOW_S - 1000, stored_unix_s=NOW_S + 1)
     found = compare(conflict, Ends(kind, "file"), source, there)
     assert (found.replaces, found.question) == (replaces, None)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_edit_that_checksums_tell_counts_as_one(kept: Any) -> None:
+    """Both listings state a CRC32C, and the manifest has a row of the copy."""
+    recorded = RecordedCopy("gs://here/", "k", "1", 7, "changed")
+    source = ObjectInfo("k", 1, "1", 1.0, crc32c=7)
+    there = ObjectInfo("k", 1, "3", 2.0, crc32c=8, recorded=recorded)
+    rule = SelectionRule(
+        "", "", conflict="replace-if-different", on_edited_copy="keep" if kept else "replace"
+    )
+    (row,) = select(
+        rule,
+        lambda _: iter([source]),
+        lambda _: iter([there]),
+        ends=lambda: Ends("gcs", "gcs", source_name="gs://here/"),
+    )
+    assert (row.action, row.is_edited) == ("skip" if kept else "copy", True)

@@ -185,7 +185,10 @@ class ManifestCommit:
         deque(map_parallel(bodies, put, len(bodies)), maxlen=0)
 
     def _replace(self, pointer: Pointer, etag: str) -> bool:
-        """Whether the pointer is ours now; another commit may have come before."""
+        """Whether the pointer is ours now; another commit may have come before.
+
+        Raises StoreError, and removes the manifest, where the store ignores preconditions.
+        """
         key, body = self._prefix + POINTER, encode_pointer(pointer)
         fence = Precondition(if_match=etag) if etag else IF_ABSENT
         try:
@@ -195,20 +198,16 @@ class ManifestCommit:
             found = read_pointer(self._store, self._folder, self._at)
             names = () if found is None else found[0].snapshots
             return any(one.id == self._snapshot.id for one in names)
-        if not etag:
-            self._require_conditions(key, body)
-        return True
-
-    def _require_conditions(self, key: str, body: bytes) -> None:
-        """Raise StoreError, and remove the manifest, where the store ignores preconditions."""
+        if etag:
+            return True
+        # The first commit: a store may ignore preconditions.
         fence = Precondition(if_match=_NO_VERSION.get(self._store.spec.kind, "0-0-0"))
         try:
             self._store.put(key, body, precondition=fence)
         except (PreconditionFailed, NotFound):
-            return
-        self._remove(
-            [info.key.removeprefix(self._prefix) for info in self._store.list(self._prefix)]
-        )
+            return True
+        files = tuple(self._store.list(self._prefix))
+        self._remove([info.key.removeprefix(self._prefix) for info in files])
         raise StoreError(
             f"{self._store.spec.place} ignores preconditions of writes, so it keeps no manifest",
             is_permanent=True,

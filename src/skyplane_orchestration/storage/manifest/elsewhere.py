@@ -41,10 +41,7 @@ def open_manifest(
     credentials: CredentialSources,
     read: ReadPointer | None = None,
 ) -> Iterator[ManifestReader]:
-    """Reads the manifest beside listings of the destination, whose store is open.
-
-    `read`: see `ManifestReader`.
-    """
+    """Reads the manifest beside listings of the destination, whose store is open."""
     with manifest_store(job, destination, credentials) as (store, at):
         yield ManifestReader(store, journal_folder(job), at, read)
 

@@ -53,11 +53,7 @@ from skyplane_orchestration.storage.open import journal_folder, open_location
 
 @dataclass(frozen=True, slots=True)
 class ManifestDiff:
-    """Keys of the place that one state of it has and another one has not, in their order.
-
-    Args:
-        changed: another copy, or a copy of another version.
-    """
+    """Keys that came, changed (another copy, or one of another version) and went, in order."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
