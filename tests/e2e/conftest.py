@@ -30,6 +30,7 @@ from tests.faults.http_rules import Rule
 from tests.ports import free_port
 from tests.transfer import samples
 
+from skyplane_gateway.common.objects import MANIFEST_FOLDER
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
@@ -94,10 +95,12 @@ class S3Server:
             )
 
     def digests(self, bucket: str, prefix: str = "") -> dict[str, str]:
-        """Key below the prefix -> SHA-256 of the content."""
+        """Key below the prefix -> SHA-256 of the content; without manifests."""
         client, found = self.client(), {}
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
             for row in page.get("Contents", []):
+                if f"/{MANIFEST_FOLDER}" in f"/{row['Key']}":
+                    continue
                 body = client.get_object(Bucket=bucket, Key=row["Key"])["Body"].read()
                 found[row["Key"].removeprefix(prefix)] = hashlib.sha256(body).hexdigest()
         return found
