@@ -45,7 +45,7 @@ class Round:
         self.server_cpu_s[name] = servers_cpu_s() - before_s
 
     def add_better(self, name: str, *names: str) -> None:
-        """The faster one of those that have run, under a name of its own."""
+        """Adds a peer: in each round, the faster of those that have run."""
         better = min(self.seconds.keys() & set(names), key=self.seconds.__getitem__)
         self.seconds[name] = self.seconds[better]
         self.server_cpu_s[name] = self.server_cpu_s[better]

@@ -1,4 +1,4 @@
-"""Syncs of files with a manifest, where a file system gives them other inodes."""
+"""Syncs of files with a manifest: other inodes, other rules, a manifest elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.pairs import Run, runner
@@ -14,6 +14,7 @@ from tests.e2e.pairs import Run, runner
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.manifest.reader import ManifestReader
 from skyplane_gateway.stores import open_store
+from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home
@@ -32,6 +33,13 @@ def run(
     for name in "abc":
         (tmp_path / "src" / name).write_text("1")
     return runner(home, {}, monkeypatch, capsys)
+
+
+def edited(file: Path) -> None:
+    """Written in place, with the time that it had."""
+    before = file.stat()
+    file.write_text("2")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def mounted_again(folder: Path) -> None:
@@ -58,10 +66,7 @@ def test_other_inodes_copy_nothing_at_any_time(
 @pytest.mark.parametrize("end", ["src", "dst"])
 def test_other_bytes_under_another_inode_are_found(run: Run, tmp_path: Path, end: str) -> None:
     run("sync", "src", "dst")
-    file = tmp_path / end / "b"
-    before = file.stat()
-    file.write_text("2")
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    edited(tmp_path / end / "b")
     mounted_again(tmp_path / end)
     assert run("sync", "src", "dst")["copied"] == 1
     assert (tmp_path / "dst/b").read_text() == (tmp_path / "src/b").read_text()
@@ -76,3 +81,46 @@ def test_deletes_under_other_rules_leave_no_row(run: Run, tmp_path: Path, rule: 
     with closing(open_store(StoreSpec("file", "/"), None)) as store:
         rows = ManifestReader(store, folder).rows()
         assert {row.key for row in rows if row.copy} == {"b", "c"}
+
+
+@pytest.mark.parametrize("gateways", ["never", "always"])
+def test_an_edit_that_no_listing_tells_is_found(run: Run, tmp_path: Path, gateways: str) -> None:
+    arguments = ("src", "dst", "--manifest-at", "meta/dst", "--gateways", gateways)
+    assert run("sync", *arguments)["copied"] == 3
+    assert sorted(one.name for one in (tmp_path / "dst").iterdir()) == ["a", "b", "c"]
+    assert (tmp_path / "meta/dst/pointer.json").exists()
+    edited(tmp_path / "dst/b")
+    again = run("sync", *arguments)
+    assert (again["copied"], again["skipped"]) == (1, 2)
+    assert again["warnings"] == [
+        "changed at the destination since the copy, and replaced: 1 object"
+    ]
+    assert (tmp_path / "dst/b").read_text() == "1"
+
+
+def test_it_is_of_one_place(run: Run, tmp_path: Path) -> None:
+    run("sync", "src", "dst", "--manifest-at", "./meta")
+    pointer = (tmp_path / "meta/pointer.json").read_bytes()
+    other = run("sync", "src", "other", "--manifest-at", "./meta")
+    assert other["copied"] == 3
+    assert all("is the manifest of" in text for text in other["warnings"])
+    assert len(other["warnings"]) == 2
+    assert (tmp_path / "meta/pointer.json").read_bytes() == pointer
+
+
+def test_deletes_are_recorded(run: Run, tmp_path: Path) -> None:
+    arguments = ("src", "dst", "--manifest-at", "./meta", "--delete")
+    run("sync", *arguments)
+    (tmp_path / "src/a").unlink()
+    assert run("sync", *arguments)["deleted"] == 1
+    planned: dict[str, Any] = run("sync", *arguments, "--dry-run")
+    assert (planned["summary"]["copy"], planned["summary"]["delete"]) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["dst", "dst/meta", "src/meta"])
+def test_it_may_not_lie_in_source_or_destination(
+    home: Home, run: Run, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    for more in ([], ["--dry-run"]):
+        assert main(["sync", "src", "dst", "--manifest-at", f"./{place}", *more]) == 2
+        assert "--manifest-at lies in " in capsys.readouterr().err
